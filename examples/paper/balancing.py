@@ -11,12 +11,12 @@ import jax
 import numpy as np
 import optax
 
+from examples.paper.influence import InfluenceBalancing
 from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import NonFiniteError, Run
 from norewind.learners.online import Online, online
 from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record
-from norewind.tasks import InfluenceBalancing
 from norewind.training.fit import Hooks, Intervals, fit
 from norewind.training.registry import parse_method
 from norewind.training.windows import StreamLike

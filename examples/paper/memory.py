@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.ticker import FixedLocator
 
 from examples.paper.balancing import fit_or_fail
+from examples.paper.copying import UNSCORED, Copying, Curriculum
 from examples.paper.figures import median_and_range, reference_line
 from norewind.cells import with_readout
 from norewind.core.losses import cross_entropy
@@ -23,7 +24,6 @@ from norewind.plotting.tables import markdown
 from norewind.scoring.score import bits_of
 from norewind.sweeps.record import Record, group_by
 from norewind.sweeps.sweep import finished_records, sweep
-from norewind.tasks.copying import UNSCORED, Copying, Curriculum
 from norewind.training import registry
 from norewind.training.fit import Hooks
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from examples.paper.balancing import InfluenceRun, influence_curves, train_influence
 from examples.paper.figures import influence_figure, text_figure
+from examples.paper.influence import InfluenceBalancing
 from examples.paper.text_runs import RECENT, SeedGroup, agreement, as_range, grouped, method_words, paper_runs
 from norewind.plotting import figures
 from norewind.plotting.tables import comma_separated, markdown, markdown_as_html
 from norewind.storage.files import write_atomically
 from norewind.sweeps.record import Record, read_records
 from norewind.sweeps.sweep import Plan, finished_records, sweep
-from norewind.tasks import InfluenceBalancing
 
 # The columns of the paper's table, and of the table on brackets.
 COLUMNS = ("method", "cell", "paper", "ours", "spread", "seeds", "diverged", "95% of runs", "p", "verdict")

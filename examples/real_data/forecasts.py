@@ -21,7 +21,7 @@ class Series(NamedTuple):
         xs: the inputs.
         targets: the targets.
         scales: mean and deviation of every target, by which this row is scored.
-        ahead: mean and deviation by which the forecast made at this row will be scored.
+        scales_after: mean and deviation by which the forecast made at this row will be scored.
         horizon: how many rows ahead to forecast.
     """
 
@@ -29,7 +29,7 @@ class Series(NamedTuple):
     xs: np.ndarray
     targets: np.ndarray
     scales: np.ndarray
-    ahead: np.ndarray
+    scales_after: np.ndarray
     horizon: int
 
 
@@ -40,7 +40,7 @@ def read_series(settings: Settings) -> Series:
     for before, row in pairwise(values):
         row[:] = np.where(np.isnan(row), before, row)
     xs, targets = taken.xs.astype(float), taken.targets.astype(float)
-    return Series(values, xs, targets, taken.scales, taken.ahead, settings.horizon)
+    return Series(values, xs, targets, taken.scales, taken.scales_after, settings.horizon)
 
 
 def squared_errors(series: Series, forecasts: np.ndarray) -> np.ndarray:
@@ -120,7 +120,7 @@ def least_squares(series: Series, lags: int, ridge: float) -> np.ndarray:
             gain /= 1 + x @ gain
             weights += np.outer(gain, target - x @ weights)
             inverse -= np.outer(gain, x @ inverse)
-        mean, deviation = series.ahead[i].T
+        mean, deviation = series.scales_after[i].T
         made = mean + deviation * (row @ weights)
         forecasts[i] = np.where(np.isnan(made), forecasts[i], made)
     return forecasts

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from norewind.analysis.diagnosis import Diagnosis, Finding, Moments, mean_finding
+from norewind.analysis.findings import Diagnosis, Finding, Moments, mean_finding
 from norewind.core import checks
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimator, Loss, Transition

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from norewind.cells.cell import Cell, one_hot, read_out, readout_init
+from norewind.cells.cell import Cell, init_readout, one_hot, read_out
 from norewind.core.checks import ModelError
 from norewind.core.structure import declare
 from norewind.core.trees import Tree
@@ -164,7 +164,7 @@ def _with_readout(init_module, initial_state, module_step, inputs: int, outputs:
         module_key, readout_key = jax.random.split(key)
         module = init_module(module_key)
         _, hidden = jax.eval_shape(module_step, module, initial_state(), jnp.zeros(inputs))
-        return {"cell": module, "readout": readout_init(readout_key, hidden.shape[0], outputs, hidden.dtype)}
+        return {"cell": module, "readout": init_readout(readout_key, hidden.shape[0], outputs, hidden.dtype)}
 
     def transition(params, state, x):
         state, hidden = module_step(params["cell"], state, one_hot(x, inputs))

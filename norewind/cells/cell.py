@@ -188,7 +188,7 @@ def affine_layer(
     return Layer(rows, inputs, lambda params: params[bias])
 
 
-def readout_init(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
+def init_readout(key: jax.Array, hidden: int, outputs: int, dtype) -> Tree:
     """The initial parameters of a linear readout, drawn with `uniform`.
 
     Args:
@@ -305,8 +305,8 @@ def with_readout(cell: Cell, inputs: int, outputs: int, *, hidden: int = 64, sym
             raise ValueError("with_readout: the cell's output must be one vector, for the hidden layer to read.")
         (width,), dtype = features.shape, features.dtype
         readout = {
-            "hidden": readout_init(keys[1], width, hidden, dtype),
-            "output": readout_init(keys[2], hidden, outputs, dtype),
+            "hidden": init_readout(keys[1], width, hidden, dtype),
+            "output": init_readout(keys[2], hidden, outputs, dtype),
             "skip": input_table(keys[3], inputs, hidden, symbols, dtype),
             "norm": {"scale": jnp.ones(hidden, dtype), "shift": jnp.zeros(hidden, dtype)},
         }

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, affine_layer, dense_cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.cells.cell import Cell, affine_layer, dense_cell, init_readout, input_table, read_input, read_out, uniform
 from norewind.core.combinators import WindowedTransition
 from norewind.core.estimator import Transition
 from norewind.core.structure import declare, structure_of
@@ -84,7 +84,7 @@ def _tanh_network(transition, activation, inputs: int, hidden: int, outputs: int
             "input": input_table(keys[0], inputs, hidden, symbols, dtype),
             "recurrent": uniform(keys[1], (hidden, hidden), hidden, dtype),
             "bias": uniform(keys[2], (hidden,), hidden, dtype),
-            "readout": readout_init(keys[3], hidden, outputs, dtype),
+            "readout": init_readout(keys[3], hidden, outputs, dtype),
         }
 
     return dense_cell(init, transition, activation, (inputs, outputs), hidden, dtype)
@@ -140,7 +140,7 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
             "gates": uniform(keys[1], (2 * hidden, hidden), hidden, dtype),
             "candidate": uniform(keys[2], (hidden, hidden), hidden, dtype),
             "bias": uniform(keys[3], (blocks * hidden,), hidden, dtype),
-            "readout": readout_init(keys[4], hidden, outputs, dtype),
+            "readout": init_readout(keys[4], hidden, outputs, dtype),
         }
 
     def gates_of(params, state, x, product):
@@ -278,7 +278,7 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
             "input_bias": uniform(keys[2], (4 * hidden,), hidden, dtype),
             "recurrent": uniform(keys[3], (4 * hidden, hidden), hidden, dtype),
             "recurrent_bias": uniform(keys[4], (4 * hidden,), hidden, dtype),
-            "readout": readout_init(keys[5], hidden, outputs, dtype),
+            "readout": init_readout(keys[5], hidden, outputs, dtype),
         }
 
     def initial_state():

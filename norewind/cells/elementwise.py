@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, input_table, read_input, read_out, readout_init, uniform
+from norewind.cells.cell import Cell, init_readout, input_table, read_input, read_out, uniform
 from norewind.core.estimator import Transition
 from norewind.core.structure import declare
 from norewind.core.trees import Tree
@@ -46,7 +46,7 @@ def mingru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtyp
         return {
             "input": input_table(keys[0], inputs, 2 * hidden, symbols, dtype),
             "bias": uniform(keys[1], (2 * hidden,), inputs, dtype),
-            "readout": readout_init(keys[2], hidden, outputs, dtype),
+            "readout": init_readout(keys[2], hidden, outputs, dtype),
         }
 
     def transition(params, state, x):
@@ -93,7 +93,7 @@ def diagonal_gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True
             "input": input_table(keys[0], inputs, 3 * hidden, symbols, dtype),
             "recurrent": uniform(keys[1], (3 * hidden,), 1, dtype),
             "bias": uniform(keys[2], (3 * hidden,), 1, dtype),
-            "readout": readout_init(keys[3], hidden, outputs, dtype),
+            "readout": init_readout(keys[3], hidden, outputs, dtype),
         }
 
     def transition(params, state, x):
@@ -149,9 +149,9 @@ def elstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, dtype
             "bias": uniform(keys[2], (2 * hidden,), 1, dtype),
             "gate": {
                 "input": input_table(keys[3], inputs, hidden, symbols, dtype),
-                **readout_init(keys[4], hidden, hidden, dtype),
+                **init_readout(keys[4], hidden, hidden, dtype),
             },
-            "readout": readout_init(keys[5], hidden, outputs, dtype),
+            "readout": init_readout(keys[5], hidden, outputs, dtype),
         }
 
     def transition(params, state, x):
@@ -303,9 +303,9 @@ def _rotating_cell(
 
     def init(key):
         keys = jax.random.split(key, 3)
-        return _spectrum_init(keys[0], hidden, times, ring, dtype) | {
+        return _init_spectrum(keys[0], hidden, times, ring, dtype) | {
             "input": input_table(keys[1], inputs, 2 * hidden, symbols, dtype),
-            "readout": readout_init(keys[2], 2 * hidden, outputs, dtype),
+            "readout": init_readout(keys[2], 2 * hidden, outputs, dtype),
         }
 
     def initial_state():
@@ -319,7 +319,7 @@ def _rotating_cell(
     return Cell(init, initial_state, declared, linear_readout=True)
 
 
-def _spectrum_init(key: jax.Array, hidden: int, times, ring, dtype) -> Tree:
+def _init_spectrum(key: jax.Array, hidden: int, times, ring, dtype) -> Tree:
     """The initial ν and θ of λ = exp(−e^ν + i e^θ): see `lru`."""
     decay_key, phase_key = jax.random.split(key)
     if ring is None:

@@ -65,7 +65,7 @@ def reservoir(
             "recurrent": _sparse_weights(keys[0], hidden, spectral_radius, sparsity, dtype),
             "input": _uniform(keys[1], (inputs, hidden), input_scaling, dtype),
             "bias": _uniform(keys[2], (hidden,), input_scaling, dtype),
-            "readout": _zero_readout(hidden, outputs, dtype),
+            "readout": _init_zero_readout(hidden, outputs, dtype),
         }
 
     def transition(params, state, x, product=jnp.matmul):
@@ -212,7 +212,7 @@ def liquid(
             "recurrent": (size * sign).astype(dtype),
             "input": _uniform(keys[2], (inputs, hidden), input_scaling, dtype),
             "bias": jax.random.uniform(keys[3], (hidden,), dtype, 0, (1 - alpha) * THRESHOLD / 2),
-            "readout": _zero_readout(hidden, outputs, dtype),
+            "readout": _init_zero_readout(hidden, outputs, dtype),
         }
 
     def initial_state():
@@ -251,7 +251,7 @@ def _uniform(key: jax.Array, shape: tuple[int, ...], bound: float, dtype) -> jax
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
-def _zero_readout(hidden: int, outputs: int, dtype) -> Tree:
+def _init_zero_readout(hidden: int, outputs: int, dtype) -> Tree:
     return {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)}
 
 

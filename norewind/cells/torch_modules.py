@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.cells.cell import Cell, one_hot, read_out, readout_init
+from norewind.cells.cell import Cell, init_readout, one_hot, read_out
 from norewind.cells.torch_operations import OPERATIONS
 from norewind.core.trees import Tree
 
@@ -51,7 +51,7 @@ def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_
         raise ValueError(f"from_torch: the module's output has shape {width}, but a readout needs a vector.")
 
     def init(key):
-        readout = {} if outputs is None else {"readout": readout_init(key, width[0], outputs, jnp.float32)}
+        readout = {} if outputs is None else {"readout": init_readout(key, width[0], outputs, jnp.float32)}
         return {"module": weights, **readout}
 
     def transition(params, state, x):

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
 from norewind.core.trees import Tree, combine, real_leaves, zeros_like
-from norewind.estimators.traces import Traces, along_traces, next_traces, unit_by_unit, units_of, zero_traces
+from norewind.estimators.traces import Traces, along_traces, init_traces, next_traces, unit_by_unit, units_of
 from norewind.estimators.uoro import NORMALISERS, merge
 
 
@@ -73,7 +73,7 @@ def anchored(transition: Transition, loss: Loss, *, noise: Noise = random_signs)
     model = model_of(transition, loss)
 
     def init(params, state, key):
-        traces = zero_traces("anchored", alone, params, state)
+        traces = init_traces("anchored", alone, params, state)
         return AnchoredCarry(traces, zeros_like(real_leaves(state)), zeros_like(params), as_key(key))
 
     def step(params, state, carry, x, target):

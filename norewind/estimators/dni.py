@@ -32,18 +32,18 @@ class DNICarry(NamedTuple):
     opt_state: Tree
 
 
-def _linear_init(state: Tree) -> Tree:
+def _init_linear(state: Tree) -> Tree:
     flat, _ = ravel_pytree(real_leaves(state))
     return {"A": jnp.zeros((flat.size, flat.size), flat.dtype), "b": jnp.zeros_like(flat)}
 
 
-def _linear_apply(weights: Tree, state: Tree) -> Tree:
+def _apply_linear(weights: Tree, state: Tree) -> Tree:
     flat, unravel = ravel_pytree(real_leaves(state))
     return unravel(weights["A"] @ flat + weights["b"])
 
 
 # The predictor sg(s) = A s + b, starting from zero.
-LINEAR = Predictor(_linear_init, _linear_apply)
+LINEAR = Predictor(_init_linear, _apply_linear)
 
 
 def dni(

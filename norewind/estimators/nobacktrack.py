@@ -10,7 +10,7 @@ from norewind.core.estimator import Estimate, Estimator, Linearisation, Loss, Tr
 from norewind.core.noise import Noise, random_signs
 from norewind.core.structure import declared_units, structure_of, sum_per_unit, unfed_leaf
 from norewind.core.trees import Tree, combine, norm, real_leaves
-from norewind.estimators.uoro import UOROCarry, zero_carry
+from norewind.estimators.uoro import UOROCarry, init_carry
 
 EPSILON = 1e-7
 
@@ -102,7 +102,7 @@ def nobacktrack(
         )
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator.build(zero_carry, step, model)
+    return Estimator.build(init_carry, step, model)
 
 
 def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:

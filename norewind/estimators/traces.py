@@ -155,7 +155,7 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     model = estimator.model_of(transition, loss)
 
     def init(params, state, key):
-        return zero_trace(declared(params), params)
+        return init_trace(declared(params), params)
 
     def step(params, state, carry, x, target):
         units = structure.declared_units("lstm97", transition, params, state, x)
@@ -255,7 +255,7 @@ def units_of(alone: Transition, params: Tree) -> Tree:
     return units(params)
 
 
-def zero_traces(who: str, alone: Transition, params: Tree, state: Tree) -> Traces:
+def init_traces(who: str, alone: Transition, params: Tree, state: Tree) -> Traces:
     """The traces before the first step: nothing has influenced the state yet.
 
     Args:
@@ -278,10 +278,10 @@ def zero_traces(who: str, alone: Transition, params: Tree, state: Tree) -> Trace
                 "with one entry per unit, all of one length. Split or flatten it."
             )
     components = sum(2 if jnp.iscomplexobj(leaf) else 1 for _, leaf in leaves)
-    return (zero_trace(units_of(alone, params), params),) * components
+    return (init_trace(units_of(alone, params), params),) * components
 
 
-def zero_trace(units: Tree, params: Tree) -> Tree:
+def init_trace(units: Tree, params: Tree) -> Tree:
     """A trace of zeros: a tree like the parameters, with None for leaves that feed no unit.
 
     Args:
@@ -366,7 +366,7 @@ def traces_estimator(who: str, model: Model, alone: Transition, through: Model) 
     """
 
     def init(params, state, key):
-        return zero_traces(who, alone, params, state)
+        return init_traces(who, alone, params, state)
 
     def step(params, state, carry, x, target):
         units = structure.covered_units(who, alone, params, state, x)

@@ -26,7 +26,7 @@ class UOROCarry(NamedTuple):
     key: jax.Array
 
 
-def zero_carry(params: Tree, state: Tree, key: jax.Array) -> UOROCarry:
+def init_carry(params: Tree, state: Tree, key: jax.Array) -> UOROCarry:
     """The carry before the first step.
 
     Args:
@@ -151,4 +151,4 @@ def uoro(
 
     # A window spreads that cost over T samples: another reverse pass through its loop would cost more than it saves.
     faster = streams_step if model.samples is one_sample else None
-    return Estimator.build(zero_carry, step, model, fast_means=FastMeans(mean_step, faster))
+    return Estimator.build(init_carry, step, model, fast_means=FastMeans(mean_step, faster))

@@ -71,7 +71,7 @@ class NumberScore(StepScore):
         forecasts = self.forecasts_in_units(samples, outputs).tolist()
         predictions, errors = self.predictions_and_errors(samples, outputs)
         _, deviations = self.means_and_deviations(forecasts_of(outputs).made)
-        deviations = ((samples.ahead if self.horizon else samples.scales)[..., 1] * deviations).tolist()
+        deviations = ((samples.scales_after if self.horizon else samples.scales)[..., 1] * deviations).tolist()
         predictions, has_prediction = predictions.tolist(), self.has_prediction(samples).tolist()
         for i, values in enumerate(samples.values.tolist()):
             entry = self.first_entries(first + i, samples, i)
@@ -96,7 +96,7 @@ class NumberScore(StepScore):
             The forecasts; the last value while there are too few rows for a scale.
         """
         forecasts = np.empty(samples.values.shape)
-        _to_units(np.asarray(forecasts_of(outputs).made), samples.ahead, samples.values, forecasts)
+        _to_units(np.asarray(forecasts_of(outputs).made), samples.scales_after, samples.values, forecasts)
         return forecasts
 
     def predictions_and_errors(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,8 @@ import numpy as np
 from norewind.core.losses import BIT
 from norewind.learners.learner import Forecasts
 from norewind.scoring.metrics import ANY_FORECASTS
-from norewind.streams.stream import Samples, message_place
+from norewind.streams.kafka.messages import message_place
+from norewind.streams.stream import Samples
 
 # The number of newest rows of a table that are kept and drawn.
 RECENT_ROWS = 200

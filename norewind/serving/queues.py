@@ -6,6 +6,7 @@ import threading
 import timeit
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 from norewind.serving.bodies import Refusal, busy
 from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import write_atomically
-from norewind.streams.table.python_rows import PythonRows
+from norewind.streams.source import BaseSource
 
 # The learning thread checks whether it should stop at least this often (in seconds).
 POLL_SECONDS = 0.5
@@ -35,25 +36,26 @@ MAX_TURN_SECONDS = 0.1
 UNLABELED_FILE = "waiting.json"
 
 
-class Incoming(PythonRows):
+class Incoming(BaseSource):
     """A source to which one thread adds rows, and from which another reads them.
 
     Rows that arrive within a moment are read together, unless a client waits for the answer.
-    Each row carries the line it would be in a file, so that positions equal those in a file
-    with the same rows.
+    A record is a row with the line it would be in a file, so that positions equal those in a
+    file with the same rows.
 
     Args:
         most: the largest number of rows that may wait to be read.
     """
 
     name = "the service"
+    has_rows = True
 
     def __init__(self, most: int):
-        super().__init__()
         self.most = most
+        self._waiting: deque[tuple[dict[str, Any], bytes]] = deque()
         self._queue: list[tuple[dict[str, Any], bytes]] = []
-        self._lines: deque[bytes] = deque()
-        self._changed, self._hurry = threading.Condition(), False
+        self._changed = threading.Condition()
+        self._hurry = False
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -102,19 +104,20 @@ class Incoming(PythonRows):
                     )
                 batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
                 self._hurry = bool(self._queue)
-            for row, line in batch:
-                self._waiting.append(row)
-                self._lines.append(line)
+            self._waiting.extend(batch)
 
-    def peek(self, count: int = 1) -> list[dict[str, Any]]:
-        records = super().peek(count)
-        self.ended = self.ended and self.closed and not self._queue
-        return records
+    def peek(self, count: int = 1) -> list[tuple[dict[str, Any], bytes]]:
+        self.ended = not self._waiting and self.closed and not self._queue
+        return list(islice(self._waiting, count))
 
-    def drop(self, records: Sequence[dict[str, Any]]) -> None:
+    def parse(self, record: tuple[dict[str, Any], bytes], parse: Callable[[str], Any]) -> dict[str, Any]:
+        row, _ = record
+        return row
+
+    def drop(self, records: Sequence[tuple[dict[str, Any], bytes]]) -> None:
         for _ in records:
             self._waiting.popleft()
-        self.progress.read(b"".join([self._lines.popleft() for _ in records]))
+        self.progress.read(b"".join([line for _, line in records]))
 
 
 class PredictionQueue:

@@ -141,8 +141,8 @@ class BaseSource(ABC):
             problem: what is wrong with it.
         """
 
-    def commit_offsets(self, position: dict[str, Any]) -> None:  # noqa: B027
-        """Publish how far the source has been learned from, for monitoring.
+    def commit(self, position: dict[str, Any]) -> None:  # noqa: B027
+        """Note that everything up to a position is in a checkpoint. A source that others watch publishes it.
 
         Args:
             position: the position of the stream.
@@ -171,7 +171,7 @@ class Source(BaseSource):
         final: a file will not grow any more. Otherwise, its last line is held back until its newline arrives.
 
     Attributes:
-        ahead: the bytes that have been read, but not moved past.
+        buffer: the bytes that have been read, but not moved past.
 
     Raises:
         StreamError: the file cannot be opened.
@@ -204,8 +204,8 @@ class Source(BaseSource):
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
-        # Whether the rest of a dropped line follows the bytes ahead, and the number of bytes in long lines.
-        self.ahead, self._dropping, self._long = bytearray(), False, 0
+        # Whether the rest of a dropped line follows the buffer, and the number of bytes in long lines.
+        self.buffer, self._dropping, self._long = bytearray(), False, 0
 
     @property
     def size(self) -> int | None:
@@ -286,29 +286,29 @@ class Source(BaseSource):
 
         A last line without a newline is returned only once the source is complete.
         """
-        while (end := self.ahead.rfind(b"\n")) < 0:
-            if len(self.ahead) > MAX_LINE_BYTES or (self.ahead and self.complete):
-                return [bytes(self.ahead)]
-            if not self.read_ahead() and not (self.ahead and self.complete):
-                self.unfinished = len(self.ahead) if self.ended else 0
+        while (end := self.buffer.rfind(b"\n")) < 0:
+            if len(self.buffer) > MAX_LINE_BYTES or (self.buffer and self.complete):
+                return [bytes(self.buffer)]
+            if not self.fill() and not (self.buffer and self.complete):
+                self.unfinished = len(self.buffer) if self.ended else 0
                 return []
         here = self.progress.here
         # The first line and a very long one are read on their own.
         if count == 1 or not here.offset or here.inside or end > MAX_LINE_BYTES:
-            return [bytes(self.ahead[: self.ahead.index(b"\n")])]
-        return bytes(self.ahead[:end]).split(b"\n", count)[:count]
+            return [bytes(self.buffer[: self.buffer.index(b"\n")])]
+        return bytes(self.buffer[:end]).split(b"\n", count)[:count]
 
     def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
         self.set_patience(PREVIEW_SECONDS if self.size is None else None)
-        while self.ahead.count(b"\n") < count and len(self.ahead) <= MAX_LINE_BYTES + BLOCK and self.read_ahead():
+        while self.buffer.count(b"\n") < count and len(self.buffer) <= MAX_LINE_BYTES + BLOCK and self.fill():
             pass
-        *lines, rest = bytes(self.ahead).split(b"\n")
+        *lines, rest = bytes(self.buffer).split(b"\n")
         return [*lines, rest][:count] if self.ended and rest else lines[:count]
 
     def drop(self, records: Sequence[bytes]) -> None:
         end = sum(map(len, records)) + len(records)
-        data = self.ahead[:end]
+        data = self.buffer[:end]
         self.move_past(data)
         self._dropping = not data.endswith(b"\n")
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
@@ -318,9 +318,9 @@ class Source(BaseSource):
             give_back_free_memory()
 
     def move_past(self, data: bytes | bytearray) -> None:
-        """Move past the next bytes, which are the first of `ahead`."""
+        """Move past the next bytes, which are the first of `buffer`."""
         self.progress.read(data)
-        del self.ahead[: len(data)]
+        del self.buffer[: len(data)]
 
     def parse(self, record: bytes, parse: Callable[[str], Any]) -> Any:
         here = self.progress.here
@@ -331,19 +331,19 @@ class Source(BaseSource):
         return parse((text if here.offset else text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")).removesuffix("\r"))
 
     def location(self, record: bytes) -> str:
-        cut = "; it has no newline and may be cut off" if self.ended and b"\n" not in self.ahead else ""
+        cut = "; it has no newline and may be cut off" if self.ended and b"\n" not in self.buffer else ""
         here = self.progress.here
         return f"line {here.lines + 1} (byte {here.offset}{cut})"
 
-    def read_ahead(self) -> bool:
-        """Read more bytes, and return whether there were any."""
+    def fill(self) -> bool:
+        """Read more bytes into the buffer, and return whether there were any."""
         data = self.read()
         rest = data
         if self._dropping:
             head, newline, rest = data.partition(b"\n")
             self.progress.read(head + newline)
             self._dropping = not newline
-        self.ahead += rest
+        self.buffer += rest
         return bool(data)
 
 
@@ -375,6 +375,14 @@ class SourceStream(Stream):
     @property
     def unfinished(self) -> int:
         return self._source.unfinished
+
+    def commit(self, position: dict[str, Any]) -> None:
+        """Note that everything up to a position is in a checkpoint; see `BaseSource.commit`.
+
+        Args:
+            position: the position of the stream.
+        """
+        self._source.commit(position)
 
     def close(self) -> None:
         self._source.close()

@@ -37,7 +37,7 @@ class Samples(NamedTuple):
             forecast: float64 of shape (n, targets, 2). NaN while there are too few values. None for symbols.
         last: the persistence forecast of the targets: the newest value of each target's column known at that time,
             standardised like the target. None for symbols.
-        ahead: the scales known after each row. Forecasts made at that row are expressed in them.
+        scales_after: the scales known after each row. Forecasts made at that row are expressed in them.
         values: the targets as they were sent, in float64; a category is given by its number. NaN is a missing value.
         lines: the line number of each row, counted from 1; for messages, partition and offset as one `message_line`.
         copied: the columns to copy, as one JSON text per row. None if there are none.
@@ -50,7 +50,7 @@ class Samples(NamedTuple):
     # Streams of rows have all of these and streams of symbols have none, so callers need not check each one.
     scales: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     last: np.ndarray = None  # pyright: ignore[reportAssignmentType]
-    ahead: np.ndarray = None  # pyright: ignore[reportAssignmentType]
+    scales_after: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     values: np.ndarray = None  # pyright: ignore[reportAssignmentType]
     lines: np.ndarray | None = None
     copied: np.ndarray | None = None
@@ -67,30 +67,6 @@ class Keyed(NamedTuple):
 
     keys: Any
     xs: Any
-
-
-# The columns that a message has in addition to the fields of its value.
-MESSAGE_COLUMNS = frozenset({"@key", "@time"})
-# Upper bound of offsets, so that one number can hold both an offset and a partition.
-OFFSETS = 2**48
-
-
-def message_line(partition: int, offset: int) -> int:
-    """Encode the partition and offset of a message as one negative number, which cannot be mistaken for a line number.
-
-    Args:
-        partition: the partition of the message.
-        offset: its offset in the partition.
-
-    >>> message_place(message_line(3, 12))
-    (3, 12)
-    """
-    return -1 - (partition * OFFSETS + offset)
-
-
-def message_place(line: int) -> tuple[int, int]:
-    """Decode a number made by `message_line` into a partition and an offset."""
-    return divmod(-1 - line, OFFSETS)
 
 
 class Stream(ABC):

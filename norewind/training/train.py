@@ -140,7 +140,7 @@ def _hooks(
             if answers:
                 answers.commit(path)
             elif settings.source.startswith(SCHEME):
-                opened.stream.commit_offsets(glance(path)["position"]["stream"])
+                opened.stream.commit(glance(path)["position"]["stream"])
 
         if answers:
             write = answers.write

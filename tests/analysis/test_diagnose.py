@@ -13,7 +13,7 @@ import pytest
 import norewind
 from norewind import bptt, cells, diagnose, uoro
 from norewind.analysis import diagnose as module
-from norewind.analysis.diagnosis import Moments
+from norewind.analysis.findings import Moments
 from norewind.core import losses
 from norewind.testing import Example, exact_grads, path_signs, run_estimator, sign_paths
 

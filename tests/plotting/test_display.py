@@ -6,7 +6,7 @@ import numpy as np
 
 from norewind import adam, bptt, cells, online
 from norewind.analysis.compare import Comparison
-from norewind.analysis.diagnosis import Diagnosis, Finding, Span, Value
+from norewind.analysis.findings import Diagnosis, Finding, Span, Value
 from norewind.core.losses import known_squared_error
 from norewind.core.run import Run
 from norewind.learners.ahead import Ahead

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from examples.paper.balancing import InfluenceRun, influence_plan, train_influence
+from examples.paper.influence import InfluenceBalancing
 from norewind.sweeps.record import read_records, write_record
 from norewind.sweeps.sweep import finished_records, sweep
-from norewind.tasks import InfluenceBalancing
 
 # Runs of influence balancing write nothing to their folder.
 NOWHERE = Path()

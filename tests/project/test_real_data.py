@@ -62,7 +62,7 @@ def test_baselines_are_scored_as_runs_are(table, tmp_path):
     series = forecasts.read_series(settings)
     mine = forecasts.scored(forecasts.squared_errors(series, forecasts.simple_forecasts(series, "running mean")), 40)
     assert mine["samples"] == record["samples"] == 400
-    nothing = forecasts.scored(forecasts.squared_errors(series, series.ahead[..., 0]), 40)
+    nothing = forecasts.scored(forecasts.squared_errors(series, series.scales_after[..., 0]), 40)
     assert mine["mean"] == pytest.approx(nothing["mean"], rel=0.02)
     newest = forecasts.scored(forecasts.squared_errors(series, series.values), 40)
     assert newest["curve"][3:] == pytest.approx(record["persistence"][3:], rel=1e-4)
@@ -78,7 +78,7 @@ def test_least_squares_is_the_ridge_regression_on_all_rows_that_have_come(table)
     learned = [i for i in range(row + 1) if i >= h and not np.isnan(series.targets[i]).any()]
     x, y = features[[i - h for i in learned]], series.targets[learned]
     weights = np.linalg.solve(x.T @ x + 0.3 * np.eye(11), x.T @ y)
-    mean, deviation = series.ahead[row].T
+    mean, deviation = series.scales_after[row].T
     assert made[row] == pytest.approx(mean + deviation * (features[row] @ weights), rel=1e-8)
 
 

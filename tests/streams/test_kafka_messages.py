@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from stream_pipes import quick
 
 from norewind.streams.kafka.client import Address
-from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, key_text
+from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, key_text, message_line, message_place
 from norewind.streams.position import unread
-from norewind.streams.stream import StreamError, message_line, message_place
+from norewind.streams.stream import StreamError
 
 contents = st.lists(st.lists(st.integers(0, 20), max_size=8), min_size=1, max_size=4)
 
@@ -23,7 +23,7 @@ def in_order(rounds, pieces):
     for piece in pieces:
         for message in piece:
             rounds.add(message)
-        while some := rounds.ahead(1):
+        while some := rounds.next_messages(1):
             found += some
             rounds.drop()
     assert rounds.is_over()
@@ -64,7 +64,7 @@ def test_a_position_inside_a_round_leads_to_the_rest(times, choices):
         rounds.add(message)
     cut = choices.draw(st.integers(1, len(whole))) if whole else 0
     for _ in range(cut):
-        assert rounds.ahead(1)
+        assert rounds.next_messages(1)
         rounds.drop()
         progress.mark()
     progress.note_returned(cut, None)
@@ -78,20 +78,20 @@ def test_a_position_inside_a_round_leads_to_the_rest(times, choices):
 def test_a_silent_partition_keeps_nobody_waiting():
     rounds = Rounds({0: 0, 1: 0}, {})
     rounds.add(Message(0, 0, 5, None, b"a"))
-    assert not rounds.ahead(1)  # no round has begun
+    assert not rounds.next_messages(1)  # no round has begun
     assert rounds.begin(rounds.reached)
-    assert rounds.ahead(1) == [Message(0, 0, 5, None, b"a")]
+    assert rounds.next_messages(1) == [Message(0, 0, 5, None, b"a")]
 
 
 def test_gaps_in_the_offsets_are_no_messages():
     """Deleted messages and the marks of transactions leave gaps."""
     rounds = Rounds({0: 0, 1: 0}, {0: 9, 1: 4})
     rounds.add(Message(0, 3, 1, None, b"a"))
-    assert not rounds.ahead(1)
+    assert not rounds.next_messages(1)
     rounds.reach(1, 4)
-    assert rounds.ahead(1)[0].offset == 3
+    assert rounds.next_messages(1)[0].offset == 3
     rounds.drop()
-    assert not rounds.ahead(1)
+    assert not rounds.next_messages(1)
     assert not rounds.is_over()
     rounds.add(Message(0, 12, 0, None, b"of the next round"))
     assert rounds.is_over()
@@ -101,7 +101,7 @@ def test_what_is_fetched_twice_counts_once():
     rounds = Rounds({0: 0}, {0: 2})
     for offset in (0, 0, 1, 0, 1):
         rounds.add(Message(0, offset, 0, None, b"a"))
-    assert [message.offset for message in rounds.ahead(2)] == [0, 1]
+    assert [message.offset for message in rounds.next_messages(2)] == [0, 1]
     rounds.drop()
     rounds.drop()
     assert rounds.is_over()

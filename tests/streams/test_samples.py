@@ -76,12 +76,12 @@ def test_what_has_no_symbol_is_skipped_and_counted():
 def test_standardisation_uses_what_was_known(options):
     data = np.random.default_rng(0).normal(5, [1, 3], (40, 2))
     text = "a,b\n" + "".join(f"{a!r},{b!r}\n" for a, b in data.tolist())
-    stream, xs, targets, scales, last, ahead = rows_of(text, inputs=["a"], targets=["b"], **options)
+    stream, xs, targets, scales, last, scales_after = rows_of(text, inputs=["a"], targets=["b"], **options)
     assert stream.steps == options.get("steps", {0: (0,), 1: (1,), 3: (1, 2, 3)}[options.get("horizon", 1)])
     assert stream.horizon == stream.steps[-1]
     assert xs.shape == (40, 1)
     assert targets.shape == last.shape == (40, len(stream.steps))
-    assert scales.shape == ahead.shape == (40, len(stream.steps), 2)
+    assert scales.shape == scales_after.shape == (40, len(stream.steps), 2)
     for t, (place, step) in product(range(len(xs)), enumerate(stream.steps)):
         seen = data[: t + 1, 0]
         np.testing.assert_allclose(xs[t, 0], (seen[-1] - seen.mean()) / (seen.std() or 1), rtol=1e-5, atol=1e-6)
@@ -93,7 +93,9 @@ def test_standardisation_uses_what_was_known(options):
             np.testing.assert_allclose(targets[t, place], (data[t, 1] - known.mean()) / known.std(), rtol=1e-5)
             np.testing.assert_allclose(last[t, place], (known[-1] - known.mean()) / known.std(), rtol=1e-5)
         now = data[: t + 1, 1]
-        np.testing.assert_allclose(ahead[t, place], [now.mean(), now.std()] if t >= 9 else [np.nan] * 2, rtol=1e-12)
+        np.testing.assert_allclose(
+            scales_after[t, place], [now.mean(), now.std()] if t >= 9 else [np.nan] * 2, rtol=1e-12
+        )
 
 
 def test_a_constant_column_is_zero_and_nothing_to_learn_from_and_a_shock_is_clipped():
@@ -106,16 +108,16 @@ def test_a_constant_column_is_zero_and_nothing_to_learn_from_and_a_shock_is_clip
 
 
 def test_raw_numbers():
-    stream, xs, targets, scales, last, ahead = rows_of("a,b\n1,2\n3,\n500,6\n", standardise=False)
+    stream, xs, targets, scales, last, scales_after = rows_of("a,b\n1,2\n3,\n500,6\n", standardise=False)
     assert stream.inputs == stream.targets == ["a", "b"]
     np.testing.assert_array_equal(xs, [[1, 2], [3, 2], [500, 6]])
     np.testing.assert_array_equal(targets, [[np.nan, np.nan], [3, np.nan], [500, 6]])
     np.testing.assert_array_equal(last, [[np.nan, np.nan], [1, 2], [3, 2]])
     assert np.isnan(scales[0]).all()
     assert (scales[1:] == [0, 1]).all()
-    assert (ahead == [0, 1]).all()
+    assert (scales_after == [0, 1]).all()
     assert xs.dtype == targets.dtype == last.dtype == np.float32
-    assert scales.dtype == ahead.dtype == np.float64
+    assert scales.dtype == scales_after.dtype == np.float64
 
 
 def test_raw_targets_of_the_same_row_are_known_from_the_first_row_on():

@@ -24,7 +24,7 @@ from norewind.streams.table.scaling import (
     scaled,
 )
 
-FIELDS = ("xs", "targets", "scales", "last", "ahead", "values")
+FIELDS = ("xs", "targets", "scales", "last", "scales_after", "values")
 
 
 def layout_of(steps=(1,), **options):

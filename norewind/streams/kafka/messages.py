@@ -16,6 +16,29 @@ from typing import Any, NamedTuple
 
 from norewind.streams.position import Mark, SourceProgress
 
+# The columns that a message has in addition to the fields of its value.
+MESSAGE_COLUMNS = frozenset({"@key", "@time"})
+# Upper bound of offsets, so that one number can hold both an offset and a partition.
+OFFSETS = 2**48
+
+
+def message_line(partition: int, offset: int) -> int:
+    """Encode the partition and offset of a message as one negative number, which cannot be mistaken for a line number.
+
+    Args:
+        partition: the partition of the message.
+        offset: its offset in the partition.
+
+    >>> message_place(message_line(3, 12))
+    (3, 12)
+    """
+    return -1 - (partition * OFFSETS + offset)
+
+
+def message_place(line: int) -> tuple[int, int]:
+    """Decode a number made by `message_line` into a partition and an offset."""
+    return divmod(-1 - line, OFFSETS)
+
 
 class Message(NamedTuple):
     """A message as it was received.
@@ -117,7 +140,7 @@ class Rounds:
         if partition in self._lacking:
             self._look(partition)
 
-    def ahead(self, count: int) -> list[Message]:
+    def next_messages(self, count: int) -> list[Message]:
         """Return the next messages of this round, as far as they have arrived.
 
         Args:

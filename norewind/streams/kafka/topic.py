@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from norewind.streams.kafka.client import OUTAGE_SECONDS, START_SECONDS, Address, Client, why
-from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text
+from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text, message_line
 from norewind.streams.source import SLICE_SECONDS, BaseSource, decoded
-from norewind.streams.stream import BadRow, StreamError, message_line
+from norewind.streams.stream import BadRow, StreamError
 
 PROBE_SECONDS = 5.0
 MESSAGES_AT_ONCE = 1_000
@@ -108,7 +108,7 @@ class Topic(BaseSource):
             self.progress.skip("messages deleted before they were read", lost)
 
     def peek(self, count: int = 1) -> list[Message]:
-        while not (messages := self.rounds.ahead(count)) and self._has_more():
+        while not (messages := self.rounds.next_messages(count)) and self._has_more():
             pass
         return messages
 
@@ -121,7 +121,7 @@ class Topic(BaseSource):
             count: the maximum number of messages.
         """
         rounds = self.rounds
-        while len(messages := rounds.ahead(count)) < count and rounds.is_arriving() and self._has_more():
+        while len(messages := rounds.next_messages(count)) < count and rounds.is_arriving() and self._has_more():
             pass
         return messages
 
@@ -251,7 +251,7 @@ class Topic(BaseSource):
     def _topic_partition(self, partition: int, *offset: int) -> Any:
         return self._kafka.TopicPartition(self._topic, partition, *offset)
 
-    def commit_offsets(self, position: dict[str, Any]) -> None:
+    def commit(self, position: dict[str, Any]) -> None:
         """Commit the offsets of a position under the name of the group, for monitoring; nothing depends on it.
 
         Args:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from norewind.streams.kafka.messages import MESSAGE_COLUMNS
 from norewind.streams.position import RowPosition, check_position, damaged, unread
 from norewind.streams.source import BaseSource, SourceStream, closed_on_error
-from norewind.streams.stream import MESSAGE_COLUMNS, Samples, StreamError, check_count, some
+from norewind.streams.stream import Samples, StreamError, check_count, some
 from norewind.streams.table import columns, scaling
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
@@ -354,14 +355,6 @@ class RowStream(SourceStream):
         row[self.layout.targets] = targets
         row[self.layout.times] += step * row[len(self.kinds) :]
         return scaled(self.layout, self._series, row[None], mode=scaling.IMAGINE)[0][0]
-
-    def commit_offsets(self, position: dict[str, Any]) -> None:
-        """Publish how far a topic has been learned from, for monitoring.
-
-        Args:
-            position: the position of the stream.
-        """
-        self._source.commit_offsets(position)
 
 
 class KeyedStream(RowStream):

@@ -200,9 +200,9 @@ def scaled(
     targets = np.empty(shape, np.float32)
     scales = np.empty((*shape, 2))
     last = np.empty(shape, np.float32)
-    ahead = np.empty((*shape, 2))
+    scales_after = np.empty((*shape, 2))
     values = np.empty(shape)
-    out = xs, targets, scales, last, ahead, values
+    out = xs, targets, scales, last, scales_after, values
     slots = np.zeros(count, np.int64) if slots is None else slots
     scale_rows(tuple(layout), tuple(series), slots, rows, mode, out)  # Numba takes twice as long for named tuples
     return out
@@ -210,7 +210,7 @@ def scaled(
 
 @kernel
 def scale_rows(layout, series, slots, rows, mode, out):
-    """Write the inputs, targets, scales, last values, scales ahead and raw targets of rows; see `Samples`.
+    """Write the inputs, targets, scales, last values, scales after each row and raw targets of rows; see `Samples`.
 
     Args:
         layout: the fields of a `TableLayout`.
@@ -221,7 +221,7 @@ def scale_rows(layout, series, slots, rows, mode, out):
         out: the six arrays to write to.
     """
     layout, (statistics, waiting, seen) = TableLayout(*layout), series
-    xs, targets, scales, last, ahead, values = out
+    xs, targets, scales, last, after, values = out
     depth, width = waiting.shape[1], len(layout.targets)
     standardise = layout.standardise and not layout.classes
     row, tried, now = np.empty(layout.columns), np.empty((4, layout.columns)), np.empty((width, 3))
@@ -254,7 +254,7 @@ def scale_rows(layout, series, slots, rows, mode, out):
                     targets[t, place] = math.nan if math.isnan(mean) else sent
                     last[t, place] = newest
                 scales[t, place, 0], scales[t, place, 1] = mean, deviation
-                ahead[t, place, 0], ahead[t, place, 1] = now[k, 0], now[k, 1]
+                after[t, place, 0], after[t, place, 1] = now[k, 0], now[k, 1]
                 values[t, place] = sent
         if layout.before:
             write_before(layout, last[t], xs[t])

@@ -59,7 +59,7 @@ class _SymbolStream(SourceStream):
             while missing:
                 part = self._next(missing)
                 if part is None:
-                    if not source.read_ahead() and not (source.complete and source.ahead):
+                    if not source.fill() and not (source.complete and source.buffer):
                         break
                 elif len(part):
                     parts.append(part)
@@ -72,9 +72,9 @@ class _SymbolStream(SourceStream):
         if len(symbols):
             self._previous = int(symbols[-1])
         progress.note_returned(len(symbols[1:]), problem)
-        if len(symbols) > 1 or not source.ended or (source.ahead and source.complete):
+        if len(symbols) > 1 or not source.ended or (source.buffer and source.complete):
             return Samples(symbols[:-1], symbols[1:])
-        source.unfinished = len(source.ahead)
+        source.unfinished = len(source.buffer)
         if progress.start and progress.start["previous"] is None:
             content = f"{self._kind}: {len(symbols)}"
             raise progress.too_short(source.name, content, f"two {self._kind}", source.unfinished)
@@ -150,7 +150,7 @@ class ByteStream(_SymbolStream):
             self._begin(source, position or unread("bytes", previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
-        data = self._source.ahead[:limit]
+        data = self._source.buffer[:limit]
         if not data:
             return None
         self._source.move_past(data)
@@ -230,8 +230,8 @@ class CharacterStream(_Alphabet, _SymbolStream):
     def _next(self, limit: int) -> np.ndarray | None:
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
         sight = max(limit, MIN_DECODED) if self._skips and len(self.alphabet) == self.symbols else limit
-        window = self._source.ahead[: 4 * sight]  # a character has at most four bytes
-        final = self._source.complete and len(window) == len(self._source.ahead)
+        window = self._source.buffer[: 4 * sight]  # a character has at most four bytes
+        final = self._source.complete and len(window) == len(self._source.buffer)
         try:
             text, _ = codecs.utf_8_decode(window, "strict", final)
         except UnicodeDecodeError as error:

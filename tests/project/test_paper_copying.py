@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from norewind.tasks.copying import UNSCORED, Copying, Curriculum
+from examples.paper.copying import UNSCORED, Copying, Curriculum
 
 
 def test_what_has_to_be_said_again_is_what_was_said():

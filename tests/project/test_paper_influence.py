@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import norewind
-from norewind.tasks import InfluenceBalancing
+from examples.paper.influence import InfluenceBalancing
 
 
 def state_at_rest(task, theta):
