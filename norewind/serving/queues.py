@@ -109,7 +109,7 @@ class Incoming(PythonRows):
         row, _ = record
         return row
 
-    def drop(self, records: Sequence[tuple[dict[str, Any], bytes]]) -> None:
+    def drop(self, records: Sequence[Any]) -> None:
         for _ in records:
             self.discard()
         self.progress.read(b"".join([line for _, line in records]))

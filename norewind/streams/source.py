@@ -16,18 +16,18 @@ from norewind.engines.machine import give_back_free_memory
 from norewind.streams.position import Mark, SourceProgress, damaged
 from norewind.streams.stream import BadRow, Stream, StreamError
 
-BLOCK = 1 << 16
+BLOCK_BYTES = 1 << 16
 # A request to stop is noticed within this time (in seconds).
 SLICE_SECONDS = 0.2
 # Seconds to wait, after the first line of a pipe, for more lines from which to infer the kinds of its columns.
 PREVIEW_SECONDS = 1.0
 MAX_LINE_BYTES = 1 << 20
-UNUSABLE: dict[type[Exception], str] = {
+OPEN_ERRORS: dict[type[Exception], str] = {
     FileNotFoundError: "does not exist. Check the path.",
     IsADirectoryError: "is a folder. Give the path of a file, or - for standard input.",
     PermissionError: "cannot be read: permission denied. Allow it, e.g. with chmod +r.",
 }
-SAME_AGAIN = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
+REPLAY_HINT = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
 
 
 class BaseSource(ABC):
@@ -200,7 +200,7 @@ class Source(BaseSource):
                 descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int), opener=_open_at_once
             )
         except (OSError, ValueError) as error:
-            raise StreamError(f"{self.name} {UNUSABLE.get(type(error), f'cannot be opened: {error}.')}") from None
+            raise StreamError(f"{self.name} {OPEN_ERRORS.get(type(error), f'cannot be opened: {error}.')}") from None
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
@@ -229,21 +229,21 @@ class Source(BaseSource):
             return
         here, place = Mark(), self.progress.here
         while here.offset < place.offset:
-            data = self.read(min(BLOCK, place.offset - here.offset))
+            data = self.read(min(BLOCK_BYTES, place.offset - here.offset))
             if not data and self.ended:
                 sizes = f"has only {here.offset} bytes, but the run has read {place.offset}"
-                raise StreamError(f"{self.name} {sizes}: the file shrank, or this is another pipe. {SAME_AGAIN}")
+                raise StreamError(f"{self.name} {sizes}: the file shrank, or this is another pipe. {REPLAY_HINT}")
             if not data:
                 where = f"stopped at byte {here.offset}, before byte {place.offset}, where the run resumes"
                 raise StreamError(f"{self.name}: {where}. Resume it again.")
             here = here.after(data)
         if here.crc != place.crc:
             problem = f"is not the stream that the run has read: its first {place.offset} bytes differ"
-            raise StreamError(f"{self.name} {problem}. {SAME_AGAIN}")
+            raise StreamError(f"{self.name} {problem}. {REPLAY_HINT}")
         if here.lines != place.lines:
             raise damaged(f"it counts {place.lines} lines, but {self.name} has {here.lines} up to there")
 
-    def read(self, size: int = BLOCK) -> bytes:
+    def read(self, size: int = BLOCK_BYTES) -> bytes:
         """Return the next bytes; none at the end, at the deadline or when stopped.
 
         Args:
@@ -301,7 +301,7 @@ class Source(BaseSource):
     def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
         self.set_patience(PREVIEW_SECONDS if self.size is None else None)
-        while self.buffer.count(b"\n") < count and len(self.buffer) <= MAX_LINE_BYTES + BLOCK and self.fill():
+        while self.buffer.count(b"\n") < count and len(self.buffer) <= MAX_LINE_BYTES + BLOCK_BYTES and self.fill():
             pass
         *lines, rest = bytes(self.buffer).split(b"\n")
         return [*lines, rest][:count] if self.ended and rest else lines[:count]
@@ -312,7 +312,7 @@ class Source(BaseSource):
         self.move_past(data)
         self._dropping = not data.endswith(b"\n")
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
-        self._long += len(data) if len(data) > 2 * BLOCK else 0
+        self._long += len(data) if len(data) > 2 * BLOCK_BYTES else 0
         if self._long > 4 * MAX_LINE_BYTES:
             self._long = 0
             give_back_free_memory()
