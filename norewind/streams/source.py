@@ -156,11 +156,11 @@ class BaseSource(ABC):
 class Source(BaseSource):
     """The bytes and lines of a file or a pipe.
 
-    A stream that resumes at a position reads the source again from its start, drops the part
-    that was read before, and checks that it is unchanged. A pipe has to send that part again.
+    A stream that resumes at a position reads the source again from its start, drops the part that was read before, and
+    checks that it is unchanged. A pipe has to send that part again.
 
-    To limit memory, a line longer than `MAX_LINE_BYTES` bytes is cut somewhere after that
-    length. If its beginning is dropped, the rest is dropped too.
+    To limit memory, a line longer than `MAX_LINE_BYTES` bytes is cut somewhere after that length. If its beginning is
+    dropped, the rest is dropped too.
 
     Args:
         path: the path of a file, `"-"` for standard input, or an open file descriptor (a number). A file opened by
@@ -204,8 +204,9 @@ class Source(BaseSource):
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
-        # Whether the rest of a dropped line follows the buffer, and the number of bytes in long lines.
-        self.buffer, self._dropping, self._long = bytearray(), False, 0
+        self.buffer = bytearray()
+        self._dropping = False  # whether the rest of a dropped line follows the buffer
+        self._long_bytes = 0  # in long lines, since memory was last given back
 
     @property
     def size(self) -> int | None:
@@ -282,10 +283,7 @@ class Source(BaseSource):
         self._largest = size
 
     def peek(self, count: int = 1) -> list[bytes]:
-        """Return the next lines, without their newlines and without moving past them.
-
-        A last line without a newline is returned only once the source is complete.
-        """
+        """Return the next lines without their newlines. A last line without one waits until the source is complete."""
         while (end := self.buffer.rfind(b"\n")) < 0:
             if len(self.buffer) > MAX_LINE_BYTES or (self.buffer and self.complete):
                 return [bytes(self.buffer)]
@@ -312,9 +310,9 @@ class Source(BaseSource):
         self.move_past(data)
         self._dropping = not data.endswith(b"\n")
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
-        self._long += len(data) if len(data) > 2 * BLOCK_BYTES else 0
-        if self._long > 4 * MAX_LINE_BYTES:
-            self._long = 0
+        self._long_bytes += len(data) if len(data) > 2 * BLOCK_BYTES else 0
+        if self._long_bytes > 4 * MAX_LINE_BYTES:
+            self._long_bytes = 0
             give_back_free_memory()
 
     def move_past(self, data: bytes | bytearray) -> None:
@@ -377,11 +375,6 @@ class SourceStream(Stream):
         return self._source.unfinished
 
     def commit(self, position: dict[str, Any]) -> None:
-        """Note that everything up to a position is in a checkpoint; see `BaseSource.commit`.
-
-        Args:
-            position: the position of the stream.
-        """
         self._source.commit(position)
 
     def close(self) -> None:

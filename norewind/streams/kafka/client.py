@@ -77,7 +77,7 @@ class Client:
         except ImportError:
             raise StreamError(
                 "kafka:// needs the package confluent-kafka, which is not installed: run pip install '.[kafka]' in a "
-                "clone"
+                "clone."
             ) from None
         self.kafka: Any = confluent_kafka
 
