@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from norewind.storage.checkpoint import CheckpointError, _write, read
 from norewind.streams import ByteStream, CharacterStream, ReadOptions, RowStream, Source, StreamError
-from norewind.streams.source import BLOCK
+from norewind.streams.source import BLOCK_BYTES
 from norewind.sweeps.record import versions, write_record
 from norewind.training.checkpoint_schema import check_entries
 from norewind.training.compress import FILE_FORMAT, MAGIC, CodeError, _header
@@ -113,7 +113,7 @@ def drained(make: Callable[..., Any], data: bytes, folder: Path) -> None:
     (folder / "data").write_bytes(data)
 
     def take(position):
-        sizes = chain([3] * 5, repeat(BLOCK))
+        sizes = chain([3] * 5, repeat(BLOCK_BYTES))
         try:
             with make(Source(folder / "data"), position) as stream:
                 while (taken := stream.take(next(sizes))) is not None:

@@ -19,11 +19,13 @@ from norewind.training.opening import open_stream
 from norewind.training.settings import Settings, SettingsError
 
 # The final loss is the mean over this last share of the stream.
-LAST = 0.1
-# The default number of points of a curve, and the most samples between two points.
-POINTS, LONGEST = 100, 10_000
+FINAL_SHARE = 0.1
+# The default number of points of a curve.
+CURVE_POINTS = 100
+# The most samples between two points.
+MAX_INTERVAL = 10_000
 # By default, runs are watched for divergence only if points are at least this many samples apart.
-WATCHED = 1_000
+MIN_WATCHED_INTERVAL = 1_000
 
 
 def compare(
@@ -80,12 +82,14 @@ def compare(
     with open_stream(settings).stream as stream:
         # Opened here so that a source that cannot be read raises one error, not one per run.
         if settings.metrics_every is None:
-            most, length = int(min(settings.samples or POINTS * LONGEST, POINTS * LONGEST)), 0
+            most = CURVE_POINTS * MAX_INTERVAL
+            most = int(min(settings.samples or most, most))
+            length = 0
             while length < most and (taken := stream.take(most - length)) is not None:
                 length += len(taken.xs)
-            every = max(1, length // POINTS)
+            every = max(1, length // CURVE_POINTS)
             # The means of short intervals vary too much to detect divergence.
-            settings = replace(settings, metrics_every=every, watch=settings.watch and every >= WATCHED)
+            settings = replace(settings, metrics_every=every, watch=settings.watch and every >= MIN_WATCHED_INTERVAL)
     # The default method chooses its own networks.
     defaults = {name: getattr(Settings(), name) for name in CHOSEN_BY_AUTO}
     plan = {
@@ -165,8 +169,8 @@ class Comparison:
         if self.settings.kind == "task":
             text = registry.task(self.settings.source, self.settings.parameters)
             return {"floor": text.floor, "memoryless": text.memoryless}
-        good = next((record for record in self.records.values() if record["problem"] is None), None)
-        losses = {} if good is None else {name: final_loss(good, LAST, name) for name in ("baseline", "persistence")}
+        good = [record for record in self.records.values() if record["problem"] is None]
+        losses = {name: final_loss(good[0], FINAL_SHARE, name) for name in ("baseline", "persistence") if good}
         return {name: value for name, value in losses.items() if not isnan(value)}
 
     def save(self, folder: Path | str) -> None:
@@ -221,7 +225,7 @@ class Comparison:
 
 def _row(method: str, group: Sequence[Record]) -> dict:
     good = [record for record in group if record["problem"] is None]
-    finals = [loss for record in good if not isnan(loss := final_loss(record, LAST))]
+    finals = [loss for record in good if not isnan(loss := final_loss(record, FINAL_SHARE))]
     times = [record["microseconds"] for record in good if record["microseconds"] is not None]
     problems = dict.fromkeys(record["problem"] for record in group if record["problem"] is not None)
     samples = good[0]["samples"] if good else None

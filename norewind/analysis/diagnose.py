@@ -20,10 +20,10 @@ from norewind.estimators import rtrl, sliding_bptt
 from norewind.training.registry import Method, parse_method
 
 # RTRL is the reference up to this many numbers in its influence matrix, e.g. a state of 64 with 6·10⁴ parameters.
-AFFORDABLE = 4_000_000
+MAX_INFLUENCE_SIZE = 4_000_000
 
 # The number of steps that the reference looks back where RTRL is not affordable.
-LONG = 200
+REFERENCE_STEPS = 200
 
 # A model: (transition, loss, params, state).
 Subject = tuple[Transition, Loss, Tree, Tree]
@@ -178,10 +178,10 @@ class _Measurements:
             raise ModelError(
                 "diagnose: no parameter of this model influences its state. Set readout=True to compare the others."
             )
-        affordable = size * sum(leaf.size for leaf in jax.tree.leaves(real_leaves(state))) <= AFFORDABLE
+        affordable = size * sum(leaf.size for leaf in jax.tree.leaves(real_leaves(state))) <= MAX_INFLUENCE_SIZE
         key = None, transition, loss
         if key not in self.compiled:
-            long = sliding_bptt(transition, loss, length=LONG, x=self.x)
+            long = sliding_bptt(transition, loss, length=REFERENCE_STEPS, x=self.x)
             self.compiled[key] = _follower(rtrl(transition, loss) if affordable else long, self.optimizer)
         grads, trajectory = self.compiled[key](params, state, self.windows(self.block))
         grads = np.asarray(grads).reshape(self.samples, size)[:, chosen]
@@ -192,7 +192,7 @@ class _Measurements:
                 "from other parameters, let them move (optimizer=, or --moving), or compare the readout as well "
                 "(readout=True, or --readout)."
             )
-        return Exact(grads, trajectory, chosen, "RTRL" if affordable else f"BPTT over {LONG} steps")
+        return Exact(grads, trajectory, chosen, "RTRL" if affordable else f"BPTT over {REFERENCE_STEPS} steps")
 
     def moments(self, subject: Subject, exact: Exact, method: Method) -> Moments:
         """Measure the moments of a method's errors, window by window.

@@ -140,7 +140,7 @@ PANELS = (
     ("cosine", "cosine to the exact gradient", "linear"),
 )
 # A variance up to this is the rounding of a method without noise.
-NO_VARIANCE = 1e-10
+ROUNDING_VARIANCE = 1e-10
 
 
 def mean_finding(findings: Sequence[Finding]) -> Finding:
@@ -229,7 +229,7 @@ class Diagnosis:
                 for number, (name, curve) in enumerate(group_by(itemgetter(0), points).items()):
                     values = np.array([(x, *getattr(item, statistic)) for _, x, item in curve], float)
                     # The variance of a method without noise is only rounding: it has no place on a logarithmic scale.
-                    xs, ys, errors = values[(values[:, 1] > NO_VARIANCE) | (scale == "linear")].T
+                    xs, ys, errors = values[(values[:, 1] > ROUNDING_VARIANCE) | (scale == "linear")].T
                     if len(xs):
                         style = figures.curve_style(number, markers=True)
                         ax.errorbar(xs, ys, yerr=errors, label=name, markersize=4, capsize=2, **style)

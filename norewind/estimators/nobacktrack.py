@@ -1,27 +1,19 @@
 """NoBackTrack: UORO's predecessor, with a separate normaliser for every entry of the state."""
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from norewind.core.estimator import Estimate, Estimator, Linearisation, Loss, Transition, linearise, model_of
 from norewind.core.noise import Noise, random_signs
-from norewind.core.structure import declared_units, structure_of, sum_per_unit, unfed_leaf
+from norewind.core.structure import structure_of, sum_per_unit, unfed_leaf
 from norewind.core.trees import Tree, combine, norm, real_leaves
 from norewind.estimators.uoro import UOROCarry, init_carry
 
 EPSILON = 1e-7
 
 
-def nobacktrack(
-    transition: Transition,
-    loss: Loss,
-    *,
-    row_norms: Literal["auto", "declared", "pullbacks"] = "auto",
-    noise: Noise = random_signs,
-) -> Estimator:
+def nobacktrack(transition: Transition, loss: Loss, *, noise: Noise = random_signs) -> Estimator:
     """NoBackTrack: a rank-one estimate s̃ ⊗ θ̃ of the influence ∂s/∂θ, balanced row by row.
 
     At every step, with J = ∂s'/∂s, I_i the row of ∂s'/∂θ for entry i of the state, and
@@ -37,10 +29,11 @@ def nobacktrack(
 
     Unbiased for frozen parameters, like UORO. Bytes carried: one state and one set of
     parameters. Time: one evaluation of the model, one forward derivative, and reverse
-    derivatives, whose number depends on how the row norms ‖I_i‖ are computed (`row_norms`):
-    2 + k with `"declared"`, where k is the number of floating leaves of the state, and 2 + n
-    with `"pullbacks"`, where n is the size of the state. The result is the same. Needs only a
-    differentiable model (see `norewind.core.Model`).
+    derivatives: 2 + k for a model that declares a unit for every weight (`norewind.declare` with
+    `units`, or `cells.rnn`, `cells.elman`, `cells.reservoir` and `cells.lstm` without embedding),
+    where k is the number of floating leaves of the state. For any other model it is 2 + n, where
+    n is the size of the state: the row norms ‖I_i‖ are computed one after the other, in no more
+    memory. The result is the same. Needs only a differentiable model (see `norewind.core.Model`).
 
     Reference: Ollivier, Tallec & Charpiat, Training recurrent networks online without
     backtracking (2015).
@@ -48,18 +41,10 @@ def nobacktrack(
     Args:
         transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
         loss: the loss of one step, `loss(output, target)`, a scalar.
-        row_norms: how the row norms are computed. `"declared"` is for models that declare which unit each weight feeds
-            (with `norewind.declare`, or as `cells.rnn`, `cells.elman`, `cells.reservoir` and `cells.lstm` without
-            embedding do). `"pullbacks"` is for any model: its reverse derivatives are computed one after the other, so
-            that it takes no more memory. `"auto"` is the first if the model declares a unit for every weight, otherwise
-            the second.
         noise: the source of ν, called as `noise(key, like) -> (signs, next_key)`.
 
     Returns:
         The estimator.
-
-    Raises:
-        ValueError: `row_norms` is none of the three.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.rnn(inputs=3, hidden=4, outputs=3)
@@ -70,18 +55,12 @@ def nobacktrack(
     >>> jax.tree.structure(estimate.grad) == jax.tree.structure(params)
     True
     """
-    if row_norms not in ("auto", "declared", "pullbacks"):
-        raise ValueError(f'row_norms must be "auto", "declared" or "pullbacks", not {row_norms!r}.')
     model = model_of(transition, loss)
+    declared = structure_of(transition).units
 
     def norms(point, params, state, x):
-        if row_norms == "declared":
-            units = declared_units("nobacktrack", transition, params, state, x)
-            return _norms_by_units(point, real_leaves(state), units)
-        if row_norms == "auto" and (declared := structure_of(transition).units):
-            units = declared(params)
-            if unfed_leaf(units, transition, params, state, x) is None:
-                return _norms_by_units(point, real_leaves(state), units)
+        if declared and unfed_leaf(declared(params), transition, params, state, x) is None:
+            return _norms_by_units(point, real_leaves(state), declared(params))
         return _norms_by_pullbacks(point, real_leaves(state))
 
     def step(params, state, carry, x, target):

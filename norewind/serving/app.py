@@ -103,7 +103,7 @@ async def learn(service: Service, request: Request) -> Response:
     last = service.learn(rows, ids)
     if request.query_params.get("wait") in ("1", "true", "learned"):
         await service.until_learned(last)
-    return JSONResponse({"first": last - len(rows) + 1, "last": last, **service.standing()}, 202)
+    return JSONResponse({"first": last - len(rows) + 1, "last": last, **service.row_counts()}, 202)
 
 
 async def health(status_of: Callable[[], dict[str, Any]], request: Request) -> Response:

@@ -114,7 +114,7 @@ class Incoming(BaseSource):
         row, _ = record
         return row
 
-    def drop(self, records: Sequence[tuple[dict[str, Any], bytes]]) -> None:
+    def drop(self, records: Sequence[Any]) -> None:
         for _ in records:
             self._waiting.popleft()
         self.progress.read(b"".join([line for _, line in records]))

@@ -248,14 +248,14 @@ class Service:
             await self.until_learned(self.learned + 1)
         return self._answer_to(self.accepted)
 
-    def standing(self) -> dict[str, int]:
+    def row_counts(self) -> dict[str, int]:
         """Return the number of rows accepted, learned from, and saved."""
         return {"accepted": self.accepted, "learned": self.learned, "durable": self.durable}
 
     def status(self) -> dict[str, Any]:
         """Return the state of the service, as `/health` reports it."""
         return {
-            **self.standing(),
+            **self.row_counts(),
             "samples": self.learned,
             "predicted": self.predicted,
             "waiting": len(self.labels.unlabeled),

@@ -129,7 +129,7 @@ class SourceProgress:
         return StreamError(f"{where} ({content}{skipped}). A sample needs {needs}.")
 
 
-def unread(kind: str, **rest: Any) -> dict[str, Any]:
+def init_position(kind: str, **rest: Any) -> dict[str, Any]:
     """Return the position at the start of a source, with the additional fields `rest` of this kind of stream."""
     return {"kind": kind, "offset": 0, "crc": 0, "lines": 0, "counts": {}, **rest}
 
@@ -228,5 +228,5 @@ def afresh(position: dict[str, Any]) -> dict[str, Any]:
     """
     if position.get("kind") == "task":
         return position
-    start = unread(position.get("kind", ""), previous=None, inside=False, messages=None)
+    start = init_position(position.get("kind", ""), previous=None, inside=False, messages=None)
     return {**position, **{name: value for name, value in start.items() if name in position}}

@@ -16,18 +16,18 @@ from norewind.engines.machine import give_back_free_memory
 from norewind.streams.position import Mark, SourceProgress, damaged
 from norewind.streams.stream import BadRow, Stream, StreamError
 
-BLOCK = 1 << 16
+BLOCK_BYTES = 1 << 16
 # A request to stop is noticed within this time (in seconds).
 SLICE_SECONDS = 0.2
 # Seconds to wait, after the first line of a pipe, for more lines from which to infer the kinds of its columns.
 PREVIEW_SECONDS = 1.0
 MAX_LINE_BYTES = 1 << 20
-UNUSABLE: dict[type[Exception], str] = {
+OPEN_ERRORS: dict[type[Exception], str] = {
     FileNotFoundError: "does not exist. Check the path.",
     IsADirectoryError: "is a folder. Give the path of a file, or - for standard input.",
     PermissionError: "cannot be read: permission denied. Allow it, e.g. with chmod +r.",
 }
-SAME_AGAIN = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
+REPLAY_HINT = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
 
 
 class BaseSource(ABC):
@@ -156,11 +156,11 @@ class BaseSource(ABC):
 class Source(BaseSource):
     """The bytes and lines of a file or a pipe.
 
-    A stream that resumes at a position reads the source again from its start, drops the part
-    that was read before, and checks that it is unchanged. A pipe has to send that part again.
+    A stream that resumes at a position reads the source again from its start, drops the part that was read before, and
+    checks that it is unchanged. A pipe has to send that part again.
 
-    To limit memory, a line longer than `MAX_LINE_BYTES` bytes is cut somewhere after that
-    length. If its beginning is dropped, the rest is dropped too.
+    To limit memory, a line longer than `MAX_LINE_BYTES` bytes is cut somewhere after that length. If its beginning is
+    dropped, the rest is dropped too.
 
     Args:
         path: the path of a file, `"-"` for standard input, or an open file descriptor (a number). A file opened by
@@ -200,12 +200,13 @@ class Source(BaseSource):
                 descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int), opener=_open_at_once
             )
         except (OSError, ValueError) as error:
-            raise StreamError(f"{self.name} {UNUSABLE.get(type(error), f'cannot be opened: {error}.')}") from None
+            raise StreamError(f"{self.name} {OPEN_ERRORS.get(type(error), f'cannot be opened: {error}.')}") from None
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)
-        # Whether the rest of a dropped line follows the buffer, and the number of bytes in long lines.
-        self.buffer, self._dropping, self._long = bytearray(), False, 0
+        self.buffer = bytearray()
+        self._dropping = False  # whether the rest of a dropped line follows the buffer
+        self._long_bytes = 0  # in long lines, since memory was last given back
 
     @property
     def size(self) -> int | None:
@@ -229,21 +230,21 @@ class Source(BaseSource):
             return
         here, place = Mark(), self.progress.here
         while here.offset < place.offset:
-            data = self.read(min(BLOCK, place.offset - here.offset))
+            data = self.read(min(BLOCK_BYTES, place.offset - here.offset))
             if not data and self.ended:
                 sizes = f"has only {here.offset} bytes, but the run has read {place.offset}"
-                raise StreamError(f"{self.name} {sizes}: the file shrank, or this is another pipe. {SAME_AGAIN}")
+                raise StreamError(f"{self.name} {sizes}: the file shrank, or this is another pipe. {REPLAY_HINT}")
             if not data:
                 where = f"stopped at byte {here.offset}, before byte {place.offset}, where the run resumes"
                 raise StreamError(f"{self.name}: {where}. Resume it again.")
             here = here.after(data)
         if here.crc != place.crc:
             problem = f"is not the stream that the run has read: its first {place.offset} bytes differ"
-            raise StreamError(f"{self.name} {problem}. {SAME_AGAIN}")
+            raise StreamError(f"{self.name} {problem}. {REPLAY_HINT}")
         if here.lines != place.lines:
             raise damaged(f"it counts {place.lines} lines, but {self.name} has {here.lines} up to there")
 
-    def read(self, size: int = BLOCK) -> bytes:
+    def read(self, size: int = BLOCK_BYTES) -> bytes:
         """Return the next bytes; none at the end, at the deadline or when stopped.
 
         Args:
@@ -282,10 +283,7 @@ class Source(BaseSource):
         self._largest = size
 
     def peek(self, count: int = 1) -> list[bytes]:
-        """Return the next lines, without their newlines and without moving past them.
-
-        A last line without a newline is returned only once the source is complete.
-        """
+        """Return the next lines without their newlines. A last line without one waits until the source is complete."""
         while (end := self.buffer.rfind(b"\n")) < 0:
             if len(self.buffer) > MAX_LINE_BYTES or (self.buffer and self.complete):
                 return [bytes(self.buffer)]
@@ -301,7 +299,7 @@ class Source(BaseSource):
     def preview(self, count: int) -> list[bytes]:
         # A file is there already; the sender of a pipe may wait for the answer to its first row.
         self.set_patience(PREVIEW_SECONDS if self.size is None else None)
-        while self.buffer.count(b"\n") < count and len(self.buffer) <= MAX_LINE_BYTES + BLOCK and self.fill():
+        while self.buffer.count(b"\n") < count and len(self.buffer) <= MAX_LINE_BYTES + BLOCK_BYTES and self.fill():
             pass
         *lines, rest = bytes(self.buffer).split(b"\n")
         return [*lines, rest][:count] if self.ended and rest else lines[:count]
@@ -312,9 +310,9 @@ class Source(BaseSource):
         self.move_past(data)
         self._dropping = not data.endswith(b"\n")
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
-        self._long += len(data) if len(data) > 2 * BLOCK else 0
-        if self._long > 4 * MAX_LINE_BYTES:
-            self._long = 0
+        self._long_bytes += len(data) if len(data) > 2 * BLOCK_BYTES else 0
+        if self._long_bytes > 4 * MAX_LINE_BYTES:
+            self._long_bytes = 0
             give_back_free_memory()
 
     def move_past(self, data: bytes | bytearray) -> None:
@@ -377,11 +375,6 @@ class SourceStream(Stream):
         return self._source.unfinished
 
     def commit(self, position: dict[str, Any]) -> None:
-        """Note that everything up to a position is in a checkpoint; see `BaseSource.commit`.
-
-        Args:
-            position: the position of the stream.
-        """
         self._source.commit(position)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from norewind.scoring.metrics import SIMPLE_FORECASTS, counted
 from norewind.scoring.number_score import worst_keys
 from norewind.storage.checkpoint import checkpoints, glance
-from norewind.streams.kafka.client import EACH, SCHEME, Client, why
+from norewind.streams.kafka.client import EACH_PARTITION, SCHEME, Client, why
 from norewind.streams.source import SLICE_SECONDS
 from norewind.streams.stream import StreamError
 from norewind.sweeps.workers import stop_check, train_in_processes
@@ -170,7 +170,7 @@ class Worker:
 
     def __init__(self, settings: Settings, path: Path, progress: Progress):
         self.settings, self.path, self.progress = settings, path, progress
-        self.topic = settings.source.removeprefix(SCHEME).removesuffix(EACH)
+        self.topic = settings.source.removeprefix(SCHEME).removesuffix(EACH_PARTITION)
         self.runs: dict[int, Partition] = {}
 
     def assigned(self, consumer: Any, partitions: list[Any]) -> None:

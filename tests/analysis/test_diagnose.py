@@ -132,7 +132,7 @@ def test_the_ten_lines_of_the_documentation(tmp_path, monkeypatch, capsys):
 
 
 def test_where_rtrl_is_too_expensive_long_bptt_is_the_reference(monkeypatch):
-    monkeypatch.setattr(module, "AFFORDABLE", 0)
+    monkeypatch.setattr(module, "MAX_INFLUENCE_SIZE", 0)
     report = diagnose(["rtrl"], elman(4), stream(20))
     assert report.reference == "BPTT over 200 steps"
     assert report.findings[0].bias_squared.value < 1e-10

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import models
 import numpy as np
 import pytest
-from structured import grads_of, plain_lstm
+from structured import grads_of, plain_lstm, undeclared
 
 from norewind import cells, declare, uoro, window
-from norewind.core import ModelError, losses
+from norewind.core import losses
 from norewind.estimators import nobacktrack
 from norewind.testing import (
     Example,
@@ -23,12 +23,8 @@ from norewind.testing import (
 )
 
 
-def declared(transition, loss, **options):
-    return nobacktrack(transition, loss, row_norms="declared", **options)
-
-
 def by_pullbacks(transition, loss, **options):
-    return nobacktrack(transition, loss, row_norms="pullbacks", **options)
+    return nobacktrack(undeclared(transition), loss, **options)
 
 
 def windowed(transition, loss, **options):
@@ -58,10 +54,10 @@ def test_general_form_is_unbiased_for_odd_models(model):
 @pytest.mark.usefixtures("x64")
 def test_cheap_form_is_unbiased_and_equal_to_the_general_one():
     for model in (example("rnn"), plain_lstm(2, 4, dtype=float)):
-        grads = [grads_of(make(model.transition, model.loss), model, seed=5) for make in (declared, by_pullbacks)]
+        grads = [grads_of(make(model.transition, model.loss), model, seed=5) for make in (nobacktrack, by_pullbacks)]
         worst = jax.tree.map(lambda a, b: float(jnp.max(jnp.abs(a - b))), *grads)
         assert max(jax.tree.leaves(worst)) < 1e-10
-    check_unbiased(declared, models=[example("rnn")])
+    check_unbiased(nobacktrack, models=[example("rnn")])
 
 
 @pytest.mark.usefixtures("x64")
@@ -89,7 +85,7 @@ def test_a_normaliser_that_sees_the_noise_is_caught(monkeypatch):
             "_norms_by_pullbacks",
             lambda run, leaves: jax.tree.map(lambda n, s: n * (2 + s), right(run, leaves), seen[-1]),
         )
-        return nobacktrack(transition, loss, row_norms="pullbacks", noise=spying_noise)
+        return by_pullbacks(transition, loss, noise=spying_noise)
 
     # ν_i ρ_i and ν_i/ρ_i still cancel on the diagonal, but the cross terms between units do not.
     with pytest.raises(AssertionError, match="mean gradient is biased"):
@@ -111,14 +107,12 @@ def test_a_term_without_its_normaliser_is_caught(monkeypatch):
         check_unbiased(forgets, models=[example("rnn")])
 
 
-def test_cheap_form_refuses_what_is_not_declared():
-    gru, lstm = example("gru"), example("lstm")
-    for model, missing in ((gru, "which unit each weight feeds"), (lstm, "params['embedding']")):
-        estimator = declared(model.transition, model.loss)
-        carry = estimator.init(model.params, model.state, jax.random.key(0))
-        with pytest.raises(ModelError, match="nobacktrack") as error:
-            jax.eval_shape(estimator.step, model.params, model.state, carry, model.xs[0], model.targets[0])
-        assert missing in str(error.value)
+def test_a_model_that_declares_only_some_units_takes_the_general_form():
+    model = example("lstm")  # its embedding has no unit
+    ours, general = (
+        grads_of(make(model.transition, model.loss), model, seed=5) for make in (nobacktrack, by_pullbacks)
+    )
+    assert jax.tree.all(jax.tree.map(lambda a, b: jnp.array_equal(a, b), ours, general))
 
 
 def test_declarations_of_the_cells_are_true():
@@ -159,7 +153,7 @@ def squared_errors(make, cell, keys=400):
 @pytest.mark.slow
 def test_variance_on_a_tanh_network_is_below_that_of_uoro():
     """Over many keys, by far more than the standard error of the difference."""
-    theirs, ours = (squared_errors(make, cells.elman(3, 8, 3)) for make in (uoro, declared))
+    theirs, ours = (squared_errors(make, cells.elman(3, 8, 3)) for make in (uoro, nobacktrack))
     error = np.hypot(theirs.std(ddof=1), ours.std(ddof=1)) / np.sqrt(len(ours))
     assert theirs.mean() - ours.mean() > 5 * error
 
@@ -167,5 +161,5 @@ def test_variance_on_a_tanh_network_is_below_that_of_uoro():
 @pytest.mark.usefixtures("x64")
 def test_where_all_rows_are_equal_it_is_uoro():
     model = example("rnn")
-    theirs, ours = (grads_of(make(model.transition, model.loss), model, seed=5) for make in (uoro, declared))
+    theirs, ours = (grads_of(make(model.transition, model.loss), model, seed=5) for make in (uoro, nobacktrack))
     assert jax.tree.all(jax.tree.map(lambda a, b: jnp.allclose(a, b, atol=1e-6), theirs, ours))

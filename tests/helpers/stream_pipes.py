@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from norewind.streams import ReadOptions, RowStream, Source, StreamError
-from norewind.streams.source import BLOCK
+from norewind.streams.source import BLOCK_BYTES
 
 policies = st.sampled_from(["fail", "skip"])
 quick = settings(
@@ -27,7 +27,7 @@ class Fragments(Source):
         self.descriptor = descriptor
         self.sizes = cycle(sizes)
 
-    def read(self, size=BLOCK):
+    def read(self, size=BLOCK_BYTES):
         return super().read(min(size, next(self.sizes)))
 
 

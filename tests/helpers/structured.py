@@ -43,6 +43,11 @@ OTHERS = {
 SMALL = {"hidden": 3}
 
 
+def undeclared(transition):
+    """The same transition, as a black box."""
+    return lambda params, state, x: transition(params, state, x)
+
+
 def of_cell(name, hidden=2, length=4, readout=False):
     """One of these cells on a few samples, in the current precision."""
     return _of_cell(name, hidden, length, readout, jax.config.jax_enable_x64)

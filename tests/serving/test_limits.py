@@ -22,7 +22,7 @@ from norewind.serving.bodies import Refusal
 from norewind.serving.page_feed import PageFeed
 from norewind.serving.queues import MAX_BATCH, Incoming, LateLabels, PredictionQueue
 from norewind.serving.service import Service
-from norewind.streams.position import Mark, unread
+from norewind.streams.position import Mark, init_position
 
 TOKEN = "correct-horse-battery"
 
@@ -244,7 +244,7 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
         return incoming.peek(1000)
 
     incoming = Incoming(most=1000)
-    incoming.start(unread("rows", inside=True))
+    incoming.start(init_position("rows", inside=True))
     incoming.catch_up()
     assert incoming.add(rows(range(MAX_BATCH + 5)))
     assert not incoming.add(rows(range(1000)))

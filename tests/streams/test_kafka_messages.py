@@ -7,7 +7,7 @@ from stream_pipes import quick
 
 from norewind.streams.kafka.client import Address
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, key_text, message_line, message_place
-from norewind.streams.position import unread
+from norewind.streams.position import init_position
 from norewind.streams.stream import StreamError
 
 contents = st.lists(st.lists(st.integers(0, 20), max_size=8), min_size=1, max_size=4)
@@ -59,7 +59,7 @@ def test_the_order_follows_from_the_content(times, choices):
 def test_a_position_inside_a_round_leads_to_the_rest(times, choices):
     ends, whole = {p: len(part) for p, part in enumerate(times)}, plain(times)
     rounds = Rounds(dict.fromkeys(ends, 0), ends)
-    progress = MessageProgress(unread("rows"), "t", rounds)
+    progress = MessageProgress(init_position("rows"), "t", rounds)
     for message in messages_of(times):
         rounds.add(message)
     cut = choices.draw(st.integers(1, len(whole))) if whole else 0

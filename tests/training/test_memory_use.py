@@ -12,8 +12,8 @@ import pytest
 from norewind.cli import main
 from norewind.engines.machine import give_back_free_memory
 from norewind.streams import Source, source
-from norewind.streams.position import unread
-from norewind.streams.source import BLOCK, MAX_LINE_BYTES
+from norewind.streams.position import init_position
+from norewind.streams.source import BLOCK_BYTES, MAX_LINE_BYTES
 from norewind.training.progress import Progress
 from tools.memory import ALLOWED, COMMON, KINDS, growth, highest, looks, objects
 
@@ -41,13 +41,13 @@ def test_free_memory_is_given_back():
     assert last
 
 
-@pytest.mark.parametrize(("size", "times"), [(BLOCK - 1, 0), (MAX_LINE_BYTES // 2, 2), (2 * MAX_LINE_BYTES, 1)])
+@pytest.mark.parametrize(("size", "times"), [(BLOCK_BYTES - 1, 0), (MAX_LINE_BYTES // 2, 2), (2 * MAX_LINE_BYTES, 1)])
 def test_it_is_given_back_after_some_long_lines(tmp_path, monkeypatch, size, times):
     path, asked = tmp_path / "lines", []
     path.write_bytes((b"x" * size + b"\n") * (10 * MAX_LINE_BYTES // size))
     monkeypatch.setattr(source, "give_back_free_memory", lambda: asked.append(True))
     file = Source(path)
-    file.start(unread("rows"))
+    file.start(init_position("rows"))
     while lines := file.peek():
         file.drop(lines)
     assert len(asked) == times

@@ -8,7 +8,7 @@ from norewind.streams.stream import StreamError, some
 
 SCHEME = "kafka://"
 # At the end of an address: each partition is a separate run.
-EACH = "/*"
+EACH_PARTITION = "/*"
 # Seconds that brokers may take to answer when a run begins.
 START_SECONDS = 10.0
 # Seconds that brokers may be unreachable during a run.
@@ -77,7 +77,7 @@ class Client:
         except ImportError:
             raise StreamError(
                 "kafka:// needs the package confluent-kafka, which is not installed: run pip install '.[kafka]' in a "
-                "clone"
+                "clone."
             ) from None
         self.kafka: Any = confluent_kafka
 

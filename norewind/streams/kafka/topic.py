@@ -18,8 +18,8 @@ MESSAGES_AT_ONCE = 1_000
 MAX_HELD_BYTES = 64 << 20
 YEAR_10000 = 253_402_300_800_000
 # Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on.
-REPORTED = 10
-CONSUMER = {
+MAX_REPORTS = 10
+CONSUMER_OPTIONS = {
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
@@ -61,7 +61,7 @@ class Topic(BaseSource):
         self._topic, self._wanted = Address.of(address)
         self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
         self._kafka, self._group = client.kafka, group
-        self._consumer = client.make("Consumer", {"group.id": group or "norewind", **CONSUMER})
+        self._consumer = client.make("Consumer", {"group.id": group or "norewind", **CONSUMER_OPTIONS})
         self._paused: set[int] = set()
         self._away: float | None = None
         self._probed, self._reported = 0.0, 0
@@ -138,8 +138,8 @@ class Topic(BaseSource):
 
     def report(self, record: Message, problem: str) -> None:
         self._reported = number = self._reported + 1
-        if number <= REPORTED or str(number).strip("0") == "1":
-            so_far = f" ({number:,} so far)" if number > REPORTED else ""
+        if number <= MAX_REPORTS or str(number).strip("0") == "1":
+            so_far = f" ({number:,} so far)" if number > MAX_REPORTS else ""
             self._report(f"{self.name}, {self.location(record)} is bad and is skipped: {problem}.{so_far}")
 
     def parse(self, record: Message, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from norewind.streams.kafka.messages import MESSAGE_COLUMNS
-from norewind.streams.position import RowPosition, check_position, damaged, unread
+from norewind.streams.position import RowPosition, check_position, damaged, init_position
 from norewind.streams.source import BaseSource, SourceStream, closed_on_error
 from norewind.streams.stream import Samples, StreamError, check_count, some
 from norewind.streams.table import columns, scaling
@@ -19,7 +19,7 @@ from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.parsing import RowReader
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
 
-UNREAD_POSITION = unread("rows")
+UNREAD_POSITION = init_position("rows")
 _array = partial(np.array, dtype=np.int64)
 
 

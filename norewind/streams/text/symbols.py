@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from norewind.streams.position import Count, SourcePosition, check_position, damaged, unread
+from norewind.streams.position import Count, SourcePosition, check_position, damaged, init_position
 from norewind.streams.source import Source, SourceStream, closed_on_error
 from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count
 
 if TYPE_CHECKING:
     from norewind.tasks import Text
 
-UNICODE = 0x110000
+CODE_POINTS = 0x110000
 # Where unknown characters are skipped, at least this many are decoded at a time.
 MIN_DECODED = 4096
 
@@ -147,7 +147,7 @@ class ByteStream(_SymbolStream):
         with closed_on_error(source):
             if position is not None:
                 check_position(position, "bytes", _BytePosition, {})
-            self._begin(source, position or unread("bytes", previous=None))
+            self._begin(source, position or init_position("bytes", previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
         data = self._source.buffer[:limit]
@@ -223,9 +223,9 @@ class CharacterStream(_Alphabet, _SymbolStream):
                     raise damaged("its alphabet cannot be used")
                 if previous is not None and previous >= len(self.alphabet):
                     raise damaged(f"its alphabet has no symbol {previous}")
-            self._table = np.full(UNICODE, -1, np.int32)
+            self._table = np.full(CODE_POINTS, -1, np.int32)
             self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
-            self._begin(source, position or unread("characters", alphabet=self.alphabet, previous=None))
+            self._begin(source, position or init_position("characters", alphabet=self.alphabet, previous=None))
 
     def _next(self, limit: int) -> np.ndarray | None:
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
