@@ -125,7 +125,9 @@ def fit_or_fail(
     """
     intervals = Intervals(metrics_every=every, checkpoint_every=None)
     try:
-        return fit(stream, learner, start, intervals=intervals, watch=False, hooks=hooks, **options).run, None
+        return fit(
+            stream, learner, start, intervals=intervals, stop_if_diverged=False, hooks=hooks, **options
+        ).run, None
     except NonFiniteError as error:
         return error.run, f"not finite after {int(error.run.samples):,} samples"
 

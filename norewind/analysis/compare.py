@@ -22,8 +22,8 @@ from norewind.training.settings import Settings, SettingsError
 LAST = 0.1
 # The default number of points of a curve, and the most samples between two points.
 POINTS, LONGEST = 100, 10_000
-# By default, runs are watched for divergence only if points are at least this many samples apart.
-WATCHED = 1_000
+# By default, divergence is detected only if points are at least this many samples apart.
+MIN_DETECTION_INTERVAL = 1_000
 
 
 def compare(
@@ -85,7 +85,11 @@ def compare(
                 length += len(taken.xs)
             every = max(1, length // POINTS)
             # The means of short intervals vary too much to detect divergence.
-            settings = replace(settings, metrics_every=every, watch=settings.watch and every >= WATCHED)
+            settings = replace(
+                settings,
+                metrics_every=every,
+                stop_if_diverged=settings.stop_if_diverged and every >= MIN_DETECTION_INTERVAL,
+            )
     # The default method chooses its own networks.
     defaults = {name: getattr(Settings(), name) for name in CHOSEN_BY_AUTO}
     plan = {

@@ -80,13 +80,22 @@ class ForecastingModel:
         opened = open_stream(self.settings, saved.entries["position"]["stream"], source=self._source)
         self.training = self._training(opened, saved, Hooks(metrics=self._metric_lines.append))
 
-    def _training(self, opened: Opened, saved: Saved | None, hooks: Hooks, *, watch: bool = False) -> Training:
+    def _training(
+        self, opened: Opened, saved: Saved | None, hooks: Hooks, *, stop_if_diverged: bool = False
+    ) -> Training:
         settings = replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=())
         learner, run, window = _cached_build(settings, opened.shape)
         intervals = Intervals(metrics_every=self.settings.metrics_every, checkpoint_every=None)
         windowed = WindowedStream(opened.stream, window, saved)
         return Training(
-            windowed, learner, run, saved, score=opened.score, intervals=intervals, watch=watch, hooks=hooks
+            windowed,
+            learner,
+            run,
+            saved,
+            score=opened.score,
+            intervals=intervals,
+            stop_if_diverged=stop_if_diverged,
+            hooks=hooks,
         )
 
     def _saved(self) -> Saved | None:
@@ -230,7 +239,9 @@ class ForecastingModel:
         with opened.stream, live_plot(hooks, opened.score.unit) as hooks:
             self.settings = settings
             try:
-                training = self._training(opened, saved, hooks.adding(metrics=lines.append), watch=settings.watch)
+                training = self._training(
+                    opened, saved, hooks.adding(metrics=lines.append), stop_if_diverged=settings.stop_if_diverged
+                )
                 training.until()
                 if not hooks.should_stop() and (line := training.unfinished_line()):
                     hooks.metrics(line)

@@ -60,7 +60,7 @@ def about(folder: Path) -> Entry:
         "model": "auto" if settings.method == "auto" else model,
         "columns": columns,
         "carry_limit": CARRY_LIMIT,
-        "watches": settings.watch,
+        "stop_if_diverged": settings.stop_if_diverged,
     }
 
 
@@ -240,7 +240,7 @@ class FolderFeed(PageFeed):
                 return []
             _, entries = read(checkpoint)
             check_entries(checkpoint, entries)
-            self._bad = entries["watch"].get("bad", 0)
+            self._bad = entries["divergence"].get("bad", 0)
             return recent_rows(entries, self.about["columns"] or {})
         except (CheckpointError, OSError, KeyError, TypeError, ValueError):
             return []  # it was replaced by a newer one, or written by another program
@@ -260,7 +260,7 @@ class FolderFeed(PageFeed):
         return {
             "samples": max(samples, durable),
             "durable": durable,
-            "watch": "suspicious" if self._bad else "healthy",
+            "divergence": "suspicious" if self._bad else "healthy",
             "speed": round((samples - before) / (now - began), 1) if lives and now > began else None,
             "silent": silent,
         }

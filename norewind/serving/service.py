@@ -260,7 +260,7 @@ class Service:
             "predicted": self.predicted,
             "waiting": len(self.labels.unlabeled),
             "queue": len(self.incoming),
-            "watch": self.problem or ("suspicious" if self.training.divergence.bad else "healthy"),
+            "divergence": self.problem or ("suspicious" if self.training.divergence.bad else "healthy"),
             "diverged": bool(self.problem),
         }
 
@@ -305,5 +305,5 @@ def served_settings(folder: Path) -> Settings:
         )
     written = "file" if settings.predictions == "file" else "none"
     return replace(
-        settings, samples=None, flush=FLUSH_SECONDS, final=False, bad="fail", predictions=written, tensorboard=False
+        settings, samples=None, flush=FLUSH_SECONDS, final=False, bad="stop", predictions=written, tensorboard=False
     )

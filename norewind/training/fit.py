@@ -39,7 +39,7 @@ def fit(
     folder: Any = None,
     intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
     score: Score | None = None,
-    watch: bool = True,
+    stop_if_diverged: bool = True,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
 ) -> Fitted:
     """Train on a stream until it ends, or up to a total number of samples, with checkpoints in a folder.
@@ -61,7 +61,7 @@ def fit(
         folder: the path of the run folder, or an entered `RunFolder`; by default nothing is written.
         intervals: when to report and save.
         score: how losses are expressed, for streams of symbols or rows; by default they are reported as they are.
-        watch: stop when the loss or the carry explodes. Non-finite numbers always stop the run.
+        stop_if_diverged: stop when the loss or the carry explodes. Non-finite numbers always stop the run.
         hooks: functions to call along the way.
 
     Returns:
@@ -93,7 +93,15 @@ def fit(
         stream = as_stream(stream, window, saved.entries["position"]["stream"] if saved else None)
         windowed = WindowedStream(stream, window, saved)
         training = Training(
-            windowed, learner, run, saved, score=score, intervals=intervals, watch=watch, hooks=hooks, folder=folder
+            windowed,
+            learner,
+            run,
+            saved,
+            score=score,
+            intervals=intervals,
+            stop_if_diverged=stop_if_diverged,
+            hooks=hooks,
+            folder=folder,
         )
         ended = training.until(samples)
         # After the checkpoint: a run that is continued later removes this line and completes the interval.

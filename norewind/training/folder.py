@@ -26,7 +26,7 @@ METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 LOCK_FILE, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
 
-Damaged = Literal["fail", "skip"]
+Damaged = Literal["stop", "skip"]
 Mode = Literal["new", "resume", "either"]
 Say = Callable[[str], None]
 
@@ -98,12 +98,12 @@ def _checked(path: Path) -> Saved:
     return saved
 
 
-def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = ignore) -> Saved | None:
+def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = ignore) -> Saved | None:
     """Return the newest checkpoint in a run folder; None if there is none.
 
     Args:
         folder: the run folder.
-        damaged: "fail" to raise an error for a damaged checkpoint, "skip" to try the previous one.
+        damaged: "stop" to raise an error for a damaged checkpoint, "skip" to try the previous one.
         say: called with messages for the user.
 
     Raises:
@@ -117,7 +117,7 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = ignore
             if not os.path.lexists(path):
                 # Another process is training the run and has replaced this checkpoint with a newer one.
                 return newest_checkpoint(folder, damaged, say)
-            if damaged == "fail":
+            if damaged == "stop":
                 raise CheckpointError(f"{error} To skip it: norewind resume {folder} --damaged skip") from None
             say(f"{error} Continuing from the previous one.")
             aside.append(path)
@@ -134,7 +134,7 @@ def last_good(folder: Path) -> Path | None:
     """Return the newest checkpoint that was not written while the loss was above the baseline."""
     for path in reversed(checkpoints(folder / "checkpoints")):
         with suppress(CheckpointError):
-            if not _checked(path).entries["watch"]["bad"]:
+            if not _checked(path).entries["divergence"]["bad"]:
                 return path
     return None
 
@@ -173,7 +173,7 @@ class RunFolder:
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         mode: "new" to reject a folder that already holds a run; "resume" to leave the settings in the folder as they
             are; "either" to save settings only if there is no checkpoint.
-        damaged: "fail" to raise an error for a damaged checkpoint, "skip" to use the previous one.
+        damaged: "stop" to raise an error for a damaged checkpoint, "skip" to use the previous one.
         say: called with messages for the user.
 
     Attributes:
@@ -188,7 +188,7 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: Path | str, *, keep: int = 3, mode: Mode = "either", damaged: Damaged = "fail", say: Say = ignore
+        self, path: Path | str, *, keep: int = 3, mode: Mode = "either", damaged: Damaged = "stop", say: Say = ignore
     ):
         self.path, self.keep, self.say = Path(path), keep, say
         self.damaged: Damaged = damaged

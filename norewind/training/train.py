@@ -85,7 +85,7 @@ def train(
                     folder=folder,
                     intervals=_intervals(settings, wait_for_checkpoints=answers is not None),
                     score=opened.score,
-                    watch=settings.watch,
+                    stop_if_diverged=settings.stop_if_diverged,
                     hooks=all_hooks,
                 )
         return fitted, opened

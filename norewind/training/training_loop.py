@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from norewind.core import checks
 from norewind.core.trees import Tree, concatenated, copied, floating, norm
 from norewind.learners.learner import BaseLearner
-from norewind.scoring.metrics import WATCHED_SAMPLES, Diverged, Tally, Watch, digits, next_line
+from norewind.scoring.metrics import DETECTION_SAMPLES, Diverged, DivergenceDetector, Tally, digits, next_line
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import arrays_of
 from norewind.streams.stream import Samples, StreamError
@@ -103,7 +103,7 @@ class Training:
         saved: the checkpoint to continue from; None for a new run.
         score: how predictions are scored.
         intervals: how often to report and save.
-        watch: stop when the loss or the carry explodes.
+        stop_if_diverged: stop when the loss or the carry explodes.
         hooks: functions to call along the way.
         folder: an entered run folder to write to; None to write nothing.
 
@@ -126,17 +126,20 @@ class Training:
         *,
         score: Score,
         intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
-        watch: bool = True,
+        stop_if_diverged: bool = True,
         hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
         folder: RunFolder | None = None,
     ):
         self.learner: Any = learner  # callers know its kind
         self.windowed, self.window, self.score, self.hooks = windowed, windowed.window, score, hooks
-        self.intervals, self.watch, self.folder = intervals, watch, folder
+        self.intervals, self.stop_if_diverged, self.folder = intervals, stop_if_diverged, folder
         entries = saved.entries if saved else {}
         # A copy, since some learners modify the run in place.
         self.run = saved.restore(run) if saved else copied(run)
-        self.tally, self.divergence = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
+        self.tally, self.divergence = (
+            Tally(**entries.get("tally", {})),
+            DivergenceDetector(**entries.get("divergence", {})),
+        )
         # A fleet stores its keys in the folder itself, in their state at each checkpoint.
         if folder:
             learner.keep_in(folder, self.tally.samples)
@@ -278,8 +281,8 @@ class Training:
             if steps.stop - steps.start == left:
                 line = self._line()
                 self.publish(line)
-                if self.watch:
-                    self.divergence.check(line, WATCHED_SAMPLES if self.intervals.metrics_every is None else 0)
+                if self.stop_if_diverged:
+                    self.divergence.check(line, DETECTION_SAMPLES if self.intervals.metrics_every is None else 0)
 
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
@@ -346,7 +349,7 @@ class Training:
 
     def is_healthy(self) -> bool:
         """Return whether the run shows no sign of divergence. Otherwise, it must not replace the good checkpoints."""
-        return self.divergence.healthy or not self.watch
+        return self.divergence.healthy or not self.stop_if_diverged
 
     def entries(self) -> dict[str, Any]:
         """Return everything that a checkpoint saves besides the run."""
@@ -354,10 +357,10 @@ class Training:
         return {
             "seconds": self._seconds_so_far(),
             "position": self.windowed.position(),
-            "answered": self.windowed.predicted_early,
+            "predicted_early": self.windowed.predicted_early,
             "tally": asdict(self.tally),
             "score": deepcopy(self.score.state),
-            "watch": asdict(self.divergence),
+            "divergence": asdict(self.divergence),
         }
 
     def saved(self) -> Saved:

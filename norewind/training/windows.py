@@ -97,7 +97,7 @@ class WindowedStream:
         self.partial_window: Samples | None = None
         if saved:
             entries = saved.entries
-            self.predicted_early, parts = entries["answered"], entries["position"]["waiting"]
+            self.predicted_early, parts = entries["predicted_early"], entries["position"]["partial_window"]
             self.predicted = entries["tally"]["samples"] + self.predicted_early
             if parts is not None:
                 self.partial_window = Samples(*(np.array(part, object) if is_text(part) else part for part in parts))
@@ -174,7 +174,7 @@ class WindowedStream:
         # Text is saved as lists, since the arrays of a checkpoint cannot hold it.
         parts: Iterable[Any] = self.partial_window or ()
         saved = [part.tolist() if isinstance(part, np.ndarray) and part.dtype.hasobject else part for part in parts]
-        return {"stream": self.stream.position(), "waiting": saved or None}
+        return {"stream": self.stream.position(), "partial_window": saved or None}
 
     def predict_partial_window(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
         """Predict the samples of the partial window that have not been predicted yet.

@@ -119,7 +119,7 @@ class TestWatch:
         path = newest(run)
         arrays, entries = read(path)
         path.unlink()
-        _write(path.parent, int(path.name[:15]), arrays, {**entries, "watch": "x"})
+        _write(path.parent, int(path.name[:15]), arrays, {**entries, "divergence": "x"})
         feed = FolderFeed(run)
-        assert feed.status()["watch"] == "healthy"
+        assert feed.status()["divergence"] == "healthy"
         assert feed._checkpoint == newest(run)  # and is not read again at every look
