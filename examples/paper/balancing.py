@@ -17,9 +17,9 @@ from norewind.learners.online import Online, online
 from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record
 from norewind.tasks import InfluenceBalancing
-from norewind.training.fit import Hooks, Intervals, fit
+from norewind.training.fit import StreamLike, fit
+from norewind.training.hooks import Hooks, Intervals
 from norewind.training.registry import parse_method
-from norewind.training.windows import StreamLike
 
 SAMPLES = 200_000
 SEEDS = 10
@@ -96,7 +96,7 @@ def train_influence(run: InfluenceRun, folder: Path) -> Record:
         estimator = method.make(transition, lambda output, target: task.loss(output[0], target), np.zeros(()))
         learner = online(estimator, optax.sgd(inverse_sqrt(run.rate)))
         start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
-        hooks = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
+        hooks = Hooks(outputs=lambda first, samples, outputs: seen.append(outputs))
         stream = repeat((0.0, 1.0))  # the input is empty, and the target is always 1
         end, problem = fit_or_fail(stream, learner, start, hooks, every=samples, window=window, samples=samples)
     nothing = [(np.full(window, np.nan), np.full(window, end.params))]

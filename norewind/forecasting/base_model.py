@@ -22,12 +22,13 @@ from norewind.streams.table.python_rows import JSON_TYPES, PythonRows, plain
 from norewind.training import registry
 from norewind.training.build import build, set_precision
 from norewind.training.folder import METRICS, RunFolder, Saved
+from norewind.training.hooks import Hooks, Intervals
 from norewind.training.log import read_log
 from norewind.training.notebook import live_plot
 from norewind.training.opening import Opened, open_stream
 from norewind.training.settings import SETTINGS, Settings, SettingsError
 from norewind.training.train import columns_of, describe_steps
-from norewind.training.training_loop import Hooks, Intervals, Training
+from norewind.training.training_loop import Training
 from norewind.training.windows import WindowedStream
 
 Row = dict[str, Any]

@@ -27,8 +27,9 @@ from norewind.streams.kafka.client import EACH, SCHEME, Client, why
 from norewind.streams.source import SLICE_SECONDS
 from norewind.streams.stream import StreamError
 from norewind.sweeps.workers import stop_check, train_in_processes
-from norewind.training.fit import Fitted, Hooks
+from norewind.training.fit import Fitted
 from norewind.training.folder import METRICS, FolderInUse, RunFolder
+from norewind.training.hooks import Hooks
 from norewind.training.log import read_log
 from norewind.training.opening import check_fleet
 from norewind.training.progress import Progress

@@ -15,8 +15,8 @@ from norewind.core.trees import Tree
 from norewind.scoring.metrics import Diverged, digits
 from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.sweeps.workers import stop_check, train_in_processes
-from norewind.training.fit import Hooks
 from norewind.training.folder import METRICS, RunFolder
+from norewind.training.hooks import Hooks
 from norewind.training.log import read_log
 from norewind.training.progress import Progress
 from norewind.training.settings import SETTINGS, Settings, SettingsError, read_toml

@@ -17,17 +17,8 @@ from norewind.training.registry import TASKS, CellName, OptimizerName
 SETTINGS = "settings.toml"
 # Settings that may change when a run is resumed. All others determine its numbers.
 CHANGEABLE = {
-    *(
-        "samples",
-        "checkpoint_every",
-        "checkpoint_seconds",
-        "keep",
-        "predictions",
-        "flush",
-        "tensorboard",
-        "stop_if_diverged",
-    ),
-    *("source", "bad", "final", "brokers", "client", "resident"),
+    *("samples", "checkpoint_every", "checkpoint_seconds", "keep", "predictions", "flush", "tensorboard"),
+    *("stop_if_diverged", "source", "bad", "final", "brokers", "client", "resident"),
 }
 
 # The formats of files by the ends of their names; anything else is read as bytes.

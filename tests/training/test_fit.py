@@ -19,10 +19,10 @@ from norewind.scoring.metrics import Diverged
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import CheckpointError, checkpoints
 from norewind.streams import ByteStream, Source, TaskStream
-from norewind.training.fit import Fitted, Hooks, Intervals
+from norewind.training.fit import Fitted, Hooks, Intervals, IteratedStream
 from norewind.training.folder import FolderInUse, RunFolder, last_good
 from norewind.training.log import read_log
-from norewind.training.windows import IteratedStream, WindowedStream
+from norewind.training.windows import WindowedStream
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -117,7 +117,7 @@ def test_callbacks_hear_of_everything(model, tmp_path):
         samples=100,
         checkpoint=paths.append,
         chunk=lambda samples, loss: chunks.append((samples, loss)),
-        predictions=lambda first, samples, out: outputs.append((first, len(samples.targets), out.shape)),
+        outputs=lambda first, samples, out: outputs.append((first, len(samples.targets), out.shape)),
     )
     assert fitted == (fitted.run, 99, False, fitted.run.carry)
     assert [int(path.name[:15]) for path in paths] == [42, 81, 99]

@@ -22,8 +22,8 @@ from norewind.forecasting.forecasts import fleet_forecasts
 from norewind.storage.checkpoint import checkpoints
 from norewind.sweeps import parts as fleet_parts
 from norewind.sweeps import workers
-from norewind.training.fit import Hooks
 from norewind.training.folder import RunFolder
+from norewind.training.hooks import Hooks
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import train
