@@ -285,7 +285,7 @@ class ForecastingModel:
             run_folder.begin(self.settings, columns_of(training.windowed.stream))
             log = run_folder.log(METRICS)
             log.write(self.lines[self._written_lines if is_home else 0 :])
-            run_folder.save(self.samples, training.run, training.entries(), lambda path: None)
+            run_folder.save(self.samples, training.run, training.entries())
             run_folder.writer.wait()
             if line := training.unfinished_line():
                 log.write([line])

@@ -25,14 +25,12 @@ METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 # The file that one process holds at a time. Its content marks the folder as a run folder.
 LOCK_FILE, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
+# The folder of the run folders of shards.
+SHARDS = "shards"
 
 Damaged = Literal["stop", "skip"]
 Mode = Literal["new", "resume", "either"]
 Say = Callable[[str], None]
-
-
-def ignore(line: str) -> None:
-    """Ignore a message."""
 
 
 class FolderInUse(RuntimeError):
@@ -98,7 +96,7 @@ def _checked(path: Path) -> Saved:
     return saved
 
 
-def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = ignore) -> Saved | None:
+def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda line: None) -> Saved | None:
     """Return the newest checkpoint in a run folder; None if there is none.
 
     Args:
@@ -188,7 +186,13 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: Path | str, *, keep: int = 3, mode: Mode = "either", damaged: Damaged = "stop", say: Say = ignore
+        self,
+        path: Path | str,
+        *,
+        keep: int = 3,
+        mode: Mode = "either",
+        damaged: Damaged = "stop",
+        say: Say = lambda line: None,
     ):
         self.path, self.keep, self.say = Path(path), keep, say
         self.damaged: Damaged = damaged
@@ -208,7 +212,7 @@ class RunFolder:
             stack.push(lambda error, *_: _remove_unused(created) if error and created and not self._saves else None)
             _check_is_ours(self.path)
             stack.enter_context(_locked(self.path))
-            if self._mode == "new" and checkpoints(self.path / "checkpoints"):
+            if self._mode == "new" and (checkpoints(self.path / "checkpoints") or (self.path / SHARDS).exists()):
                 raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
             self._find_newest()
             self.is_new = self.saved is None and self._mode != "resume"
@@ -290,7 +294,13 @@ class RunFolder:
         return samples_of(paths[0]) if paths else 0
 
     def save(
-        self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None], *, replaces: bool = True
+        self,
+        samples: int,
+        run: Tree,
+        entries: dict[str, Any],
+        *,
+        after: Callable[[Path], None] = lambda path: None,
+        replaces: bool = True,
     ) -> None:
         """Write a checkpoint in the background.
 

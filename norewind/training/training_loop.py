@@ -325,7 +325,7 @@ class Training:
             return
         entries, self._saved_position = self.entries(), position
         # A checkpoint with signs of divergence is kept in addition to the good ones.
-        self.folder.save(self.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
+        self.folder.save(self.samples, self.run, entries, after=self.hooks.checkpoint, replaces=self.is_healthy())
         if self.intervals.wait_for_checkpoints:
             self.folder.writer.wait()
         self._saved_time = time.perf_counter()  # after saving, so that slow saving leaves time to learn
