@@ -47,7 +47,7 @@ def main() -> None:
             still.extend(np.abs(samples.last - samples.targets)[:, 0])
 
         # `fit` cuts the stream into windows, and reports its predictions row by row.
-        norewind.fit(stream, learner, run, window=WINDOW, hooks=norewind.training.Hooks(predictions=see))
+        norewind.fit(stream, learner, run, window=WINDOW, hooks=norewind.training.Hooks(outputs=see))
 
     fault = int(FAULT * options.rows)
     quarter, half = options.rows // 4, options.rows // 2

@@ -99,7 +99,7 @@ def tables(draw):
 
 
 content = st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=20)), max_size=20).map(b"".join)
-policies = st.sampled_from(["fail", "skip"])
+policies = st.sampled_from(["stop", "skip"])
 
 
 def drained(make: Callable[..., Any], data: bytes, folder: Path) -> None:
@@ -165,8 +165,8 @@ def columns(folder: Path, inputs: Counter):
         folder: the folder for the file.
         inputs: counts the inputs.
     """
-    loss, missing = st.booleans(), st.sampled_from(["last", "last", "mean", "fail", "skip"])
-    bads = st.sampled_from(["skip", "skip", "skip", "fail"])
+    loss, missing = st.booleans(), st.sampled_from(["last", "last", "mean", "stop", "skip"])
+    bads = st.sampled_from(["skip", "skip", "skip", "stop"])
     horizons = st.sampled_from([0, 1, 3])
 
     @given(tables(), st.booleans(), names, names, names, bads, missing, loss, horizons)
@@ -209,11 +209,11 @@ def options(folder: Path, inputs: Counter):
 def saved_entries() -> dict:
     return {
         "seconds": 1.0,
-        "position": {"stream": {"kind": "bytes", "previous": 3}, "waiting": [np.zeros(2, np.int32)] * 2},
-        "answered": 0,
+        "position": {"stream": {"kind": "bytes", "previous": 3}, "partial_window": [np.zeros(2, np.int32)] * 2},
+        "predicted_early": 0,
         "tally": {"samples": 7, "interval": [1, 1.0], "all": [2, 2.0]},
         "score": {"counts": [0] * 4},
-        "watch": {"good": 0, "bad": 0},
+        "divergence": {"good": 0, "bad": 0},
         "logs": {"metrics.jsonl": 10},
         "settings": {},
     }
@@ -221,7 +221,7 @@ def saved_entries() -> dict:
 
 def checkpoints(folder: Path, inputs: Counter):
     places = [(name,) for name in saved_entries()]
-    places += [(a, b) for a in ("position", "tally", "watch", "logs") for b in (*saved_entries()[a], "more")]
+    places += [(a, b) for a in ("position", "tally", "divergence", "logs") for b in (*saved_entries()[a], "more")]
     whole = _write(folder, 7, {"w": np.arange(9.0)}, saved_entries()).read_bytes()
 
     def tried(data: bytes) -> None:

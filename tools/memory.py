@@ -19,7 +19,7 @@ from norewind.sweeps.record import read_records, versions, write_record
 OUT = Path(__file__).parent.parent / "results/memory-use"
 LOOKS = 100
 ALLOWED = 0.01
-COMMON = ("--method", "bptt:16", "--cell", "rnn", "--hidden", "2", "--bad", "skip", "--no-watch", "--quiet")
+COMMON = ("--method", "bptt:16", "--cell", "rnn", "--hidden", "2", "--bad", "skip", "--no-stop-if-diverged", "--quiet")
 
 
 def characters(chance: random.Random) -> Iterator[bytes]:

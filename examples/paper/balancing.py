@@ -17,9 +17,9 @@ from norewind.core.run import NonFiniteError, Run
 from norewind.learners.online import Online, online
 from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record
-from norewind.training.fit import Hooks, Intervals, fit
+from norewind.training.fit import StreamLike, fit
+from norewind.training.hooks import Hooks, Intervals
 from norewind.training.registry import parse_method
-from norewind.training.windows import StreamLike
 
 SAMPLES = 200_000
 SEEDS = 10
@@ -96,7 +96,7 @@ def train_influence(run: InfluenceRun, folder: Path) -> Record:
         estimator = method.make(transition, lambda output, target: task.loss(output[0], target), np.zeros(()))
         learner = online(estimator, optax.sgd(inverse_sqrt(run.rate)))
         start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
-        hooks = Hooks(predictions=lambda first, samples, outputs: seen.append(outputs))
+        hooks = Hooks(outputs=lambda first, samples, outputs: seen.append(outputs))
         stream = repeat((0.0, 1.0))  # the input is empty, and the target is always 1
         end, problem = fit_or_fail(stream, learner, start, hooks, every=samples, window=window, samples=samples)
     nothing = [(np.full(window, np.nan), np.full(window, end.params))]
@@ -125,7 +125,9 @@ def fit_or_fail(
     """
     intervals = Intervals(metrics_every=every, checkpoint_every=None)
     try:
-        return fit(stream, learner, start, intervals=intervals, watch=False, hooks=hooks, **options).run, None
+        return fit(
+            stream, learner, start, intervals=intervals, stop_if_diverged=False, hooks=hooks, **options
+        ).run, None
     except NonFiniteError as error:
         return error.run, f"not finite after {int(error.run.samples):,} samples"
 

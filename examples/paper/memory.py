@@ -25,7 +25,7 @@ from norewind.scoring.score import bits_of
 from norewind.sweeps.record import Record, group_by
 from norewind.sweeps.sweep import finished_records, sweep
 from norewind.training import registry
-from norewind.training.fit import Hooks
+from norewind.training.hooks import Hooks
 
 RATES = (1e-3, 3e-3)
 SEEDS = 2
@@ -168,7 +168,7 @@ def train_memory(run: MemoryRun, folder: Path) -> Record:
     # A line of metrics also ends a chunk, and therefore a piece.
     window = method.window
     total, every = (count // window * window for count in (run.samples, PIECE))
-    clock, hooks = time.process_time(), Hooks(predictions=see)
+    clock, hooks = time.process_time(), Hooks(outputs=see)
     _, problem = fit_or_fail(stream, learner, start, hooks, every=every, window=window, samples=total)
     sums, counts, lengths, ends = (np.array(part) for part in zip(*pieces, strict=True))
     groups = [group for group in np.array_split(np.arange(len(pieces)), POINTS) if len(group)]

@@ -22,7 +22,7 @@ from norewind.plotting import figures
 from norewind.plotting.tables import comma_separated, markdown, markdown_as_html
 from norewind.storage.files import write_atomically
 from norewind.sweeps.record import Record, read_records
-from norewind.sweeps.sweep import Plan, finished_records, sweep
+from norewind.sweeps.sweep import SweepPlan, finished_records, sweep
 
 # The columns of the paper's table, and of the table on brackets.
 COLUMNS = ("method", "cell", "paper", "ours", "spread", "seeds", "diverged", "95% of runs", "p", "verdict")
@@ -34,7 +34,7 @@ CONVERGED_LOSS = 0.1
 
 
 def reproduce(
-    plan: Plan, influence: Mapping[str, InfluenceRun], out: Path, *, report_only: bool = False, **processes: Any
+    plan: SweepPlan, influence: Mapping[str, InfluenceRun], out: Path, *, report_only: bool = False, **processes: Any
 ) -> None:
     """Train the runs that have no record in `out` yet, and write figures, tables and a page about all records.
 

@@ -90,8 +90,6 @@ STREAMS = (
     Stream("sensors", "two pulses, one after the other", fetch.SENSORS, _series(30_000, 10, "pulse"), (64,)),
 )
 
-Plan = dict[str, Settings]
-
 
 def settings_of(stream: Stream, cache: Path, samples: float | None = None) -> Settings:
     """The settings that all runs on a stream share.
@@ -106,14 +104,14 @@ def settings_of(stream: Stream, cache: Path, samples: float | None = None) -> Se
     return replace(stream.settings, source=source, samples=total, metrics_every=max(1, total // POINTS))
 
 
-def first_plan(cache: Path, samples: float | None = None) -> Plan:
+def first_plan(cache: Path, samples: float | None = None) -> dict[str, Settings]:
     """Plan auto with every seed, and every other method with every rate and the first seed.
 
     Args:
         cache: the folder of downloaded data.
         samples: at most this many samples of each stream.
     """
-    runs: Plan = {}
+    runs: dict[str, Settings] = {}
     for stream in STREAMS:
         shared = settings_of(stream, cache, samples)
         runs |= {f"{stream.name}_auto_seed={seed}": replace(shared, seed=seed) for seed in range(SEEDS)}
@@ -122,7 +120,7 @@ def first_plan(cache: Path, samples: float | None = None) -> Plan:
     return runs
 
 
-def second_plan(cache: Path, found: Mapping[str, Record], samples: float | None = None) -> Plan:
+def second_plan(cache: Path, found: Mapping[str, Record], samples: float | None = None) -> dict[str, Settings]:
     """Plan every method with the best of its rates and the other seeds.
 
     Args:
@@ -130,7 +128,7 @@ def second_plan(cache: Path, found: Mapping[str, Record], samples: float | None 
         found: the records of the first plan.
         samples: at most this many samples of each stream.
     """
-    runs: Plan = {}
+    runs: dict[str, Settings] = {}
     for stream in STREAMS:
         shared = settings_of(stream, cache, samples)
         for kind in KINDS:
@@ -164,11 +162,13 @@ def _name(stream: Stream, kind: Kind, rate: float, seed: int) -> str:
 
 def _tried(stream: Stream, kind: Kind, shared: Settings, rate: float, seed: int) -> Settings:
     hidden = kind.of_texts if stream.is_text else kind.of_series
-    # Without the watch, a run that diverges is not stopped, and its loss shows it.
-    return replace(shared, method=kind.method, cell=kind.cell, hidden=hidden, rate=rate, seed=seed, watch=False)
+    # A run that diverges is not stopped, and its loss shows it.
+    return replace(
+        shared, method=kind.method, cell=kind.cell, hidden=hidden, rate=rate, seed=seed, stop_if_diverged=False
+    )
 
 
-def seeds_plan(cache: Path, samples: float | None = None) -> Plan:
+def seeds_plan(cache: Path, samples: float | None = None) -> dict[str, Settings]:
     """Plan auto with many seeds on every stream, on disturbed copies of the series, and on the paper's tasks.
 
     Args:

@@ -24,8 +24,8 @@ FINAL_SHARE = 0.1
 CURVE_POINTS = 100
 # The most samples between two points.
 MAX_INTERVAL = 10_000
-# By default, runs are watched for divergence only if points are at least this many samples apart.
-MIN_WATCHED_INTERVAL = 1_000
+# By default, divergence is detected only if points are at least this many samples apart.
+MIN_DETECTION_INTERVAL = 1_000
 
 
 def compare(
@@ -89,7 +89,11 @@ def compare(
                 length += len(taken.xs)
             every = max(1, length // CURVE_POINTS)
             # The means of short intervals vary too much to detect divergence.
-            settings = replace(settings, metrics_every=every, watch=settings.watch and every >= MIN_WATCHED_INTERVAL)
+            settings = replace(
+                settings,
+                metrics_every=every,
+                stop_if_diverged=settings.stop_if_diverged and every >= MIN_DETECTION_INTERVAL,
+            )
     # The default method chooses its own networks.
     defaults = {name: getattr(Settings(), name) for name in CHOSEN_BY_AUTO}
     plan = {

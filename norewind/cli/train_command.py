@@ -66,8 +66,8 @@ def resume(
     source: Annotated[str | None, option("SOURCE", "as in the settings")] = None,
     continues: bool = False,
     final: bool = False,
-    bad: Annotated[Literal["fail", "skip"] | None, option("{fail,skip}", "as in the settings")] = None,
-    damaged: Literal["fail", "skip"] = "fail",
+    bad: Annotated[Literal["stop", "skip"] | None, option("{stop,skip}", "as in the settings")] = None,
+    damaged: Literal["stop", "skip"] = "stop",
     quiet: bool = False,
     processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
 ) -> None:

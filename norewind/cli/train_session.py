@@ -16,8 +16,9 @@ from norewind.scoring.score import Score
 from norewind.streams import KeyedStream
 from norewind.sweeps.parts import shard_summary, train_partitions, train_shards
 from norewind.sweeps.workers import SweepError
-from norewind.training.fit import Fitted, Hooks
+from norewind.training.fit import Fitted
 from norewind.training.folder import BY_STEP, CURVE, METRICS, STRETCH, RunFolder, read_settings
+from norewind.training.hooks import Hooks
 from norewind.training.log import read_log
 from norewind.training.opening import Opened
 from norewind.training.progress import Progress

@@ -25,7 +25,7 @@ class Slots:
     When a new key needs a slot and none is free, the keys that have been silent longest are moved
     to disk. There, a key is stored as the bytes of its record: its part of every array, in turn.
 
-    Once `watched` is set, another thread may read keys: `published` returns a key as it was
+    Once `has_readers` is set, another thread may read keys: `published` returns a key as it was
     at the last call of `publish`.
 
     Args:
@@ -54,7 +54,7 @@ class Slots:
         self._folder: Path | None = None
         self._store: Store | None = None
         self._files = ExitStack()
-        self.watched = False
+        self.has_readers = False
         self._published: dict[bytes, np.ndarray] = {}
         self._lock = Lock()
 
@@ -121,7 +121,7 @@ class Slots:
         self._loads += 1
         self._used[slots] = self._loads
         self._changed[slots] = True
-        if self.watched:
+        if self.has_readers:
             self._keep_published(keys, slots)
         return slots
 
@@ -266,7 +266,7 @@ class KeyRecords:
 
     def __init__(self, slots: Slots, folder: Path):
         self._slots, self._store, self.fresh = slots, Store(folder, slots.layout, write=False), slots.fresh
-        slots.watched = True
+        slots.has_readers = True
 
     def publish(self) -> None:
         """Make the current records visible to `read`. Called by the thread that learns."""

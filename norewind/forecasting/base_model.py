@@ -22,12 +22,13 @@ from norewind.streams.table.python_rows import JSON_TYPES, PythonRows, plain
 from norewind.training import registry
 from norewind.training.build import build, set_precision
 from norewind.training.folder import METRICS, RunFolder, Saved
+from norewind.training.hooks import Hooks, Intervals
 from norewind.training.log import read_log
 from norewind.training.notebook import live_plot
 from norewind.training.opening import Opened, open_stream
 from norewind.training.settings import SETTINGS, Settings, SettingsError
 from norewind.training.train import columns_of, describe_steps
-from norewind.training.training_loop import Hooks, Intervals, Training
+from norewind.training.training_loop import Training
 from norewind.training.windows import WindowedStream
 
 Row = dict[str, Any]
@@ -79,13 +80,22 @@ class ForecastingModel:
         opened = open_stream(self.settings, saved.entries["position"]["stream"], source=PythonRows())
         self.training = self._training(opened, saved, Hooks(metrics=self._metric_lines.append))
 
-    def _training(self, opened: Opened, saved: Saved | None, hooks: Hooks, *, watch: bool = False) -> Training:
+    def _training(
+        self, opened: Opened, saved: Saved | None, hooks: Hooks, *, stop_if_diverged: bool = False
+    ) -> Training:
         settings = replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=())
         learner, run, window = _cached_build(settings, opened.shape)
         intervals = Intervals(metrics_every=self.settings.metrics_every, checkpoint_every=None)
         windowed = WindowedStream(opened.stream, window, saved)
         return Training(
-            windowed, learner, run, saved, score=opened.score, intervals=intervals, watch=watch, hooks=hooks
+            windowed,
+            learner,
+            run,
+            saved,
+            score=opened.score,
+            intervals=intervals,
+            stop_if_diverged=stop_if_diverged,
+            hooks=hooks,
         )
 
     def _saved(self) -> Saved | None:
@@ -220,7 +230,9 @@ class ForecastingModel:
         with opened.stream, live_plot(hooks, opened.score.unit) as hooks:
             self.settings = settings
             try:
-                training = self._training(opened, saved, hooks.adding(metrics=lines.append), watch=settings.watch)
+                training = self._training(
+                    opened, saved, hooks.adding(metrics=lines.append), stop_if_diverged=settings.stop_if_diverged
+                )
                 training.until()
                 if not hooks.should_stop() and (line := training.unfinished_line()):
                     hooks.metrics(line)
@@ -263,7 +275,7 @@ class ForecastingModel:
             run_folder.begin(self.settings, columns_of(training.windowed.stream))
             log = run_folder.log(METRICS)
             log.write(self.lines[self._written_lines if is_home else 0 :])
-            run_folder.save(self.samples, training.run, training.entries(), lambda path: None)
+            run_folder.save(self.samples, training.run, training.entries())
             run_folder.writer.wait()
             if line := training.unfinished_line():
                 log.write([line])

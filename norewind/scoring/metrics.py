@@ -52,8 +52,8 @@ PATIENCE_LINES = 5
 LEARNED_FRACTION = 0.9
 # Healthy runs stay below a thousandth of this (an influence of 10⁶, which is about the square of the norm).
 CARRY_LIMIT = 1e6
-# The number of samples that the watch averages: the mean of fewer says little.
-WATCHED_SAMPLES = 10_000
+# The number of samples that the detector of divergence averages: the mean of fewer says little.
+DETECTION_SAMPLES = 10_000
 # Lines of metrics are n / LATE_SPACING steps apart at step n, and closer at the beginning, n √n / EARLY_SPACING: about
 # 200 lines, whether a stream has 400 steps or a million.
 LATE_SPACING, EARLY_SPACING = 12, 450
@@ -193,7 +193,7 @@ def mean(sums: Sequence[float]) -> float | None:
     return total / count if count else None
 
 
-class Watch(msgspec.Struct, forbid_unknown_fields=True):
+class DivergenceDetector(msgspec.Struct, forbid_unknown_fields=True):
     """Checks every line of metrics, and raises `Diverged`.
 
     A run has diverged when the norm of its carry exceeds `CARRY_LIMIT`, or when its

@@ -30,7 +30,7 @@ MODEL_TITLE = "this model"
 FORECAST_TITLES = {
     MODEL_TITLE: ("model", "loss"),
     SIMPLE_FORECASTS["persistence"]: ("persistence", "persistence"),
-    SIMPLE_FORECASTS["baseline"]: ("mean", "baseline"),
+    SIMPLE_FORECASTS["baseline"]: ("baseline", "baseline"),
     "": ("seasonal", "seasonal"),
 }
 
@@ -136,7 +136,7 @@ class RowScore(NumberScore):
         return super().add(samples)
 
     def end_interval(self) -> dict[str, Any]:
-        line, state, forecasts = super().end_interval(), self.state, {"model": 0, "mean": 1, "persistence": 2}
+        line, state, forecasts = super().end_interval(), self.state, {"model": 0, "baseline": 1, "persistence": 2}
         errors, squares = state["errors"], state["squares"]
         seasonal = state["seasonal"] + squares[3:].sum(axis=1)
         state |= {"errors": np.zeros_like(errors), "squares": np.zeros_like(squares), "seasonal": seasonal}
@@ -241,7 +241,7 @@ def compare_rows(errors, squares, past, recently, ago, first, values, targets, s
     one period ago may be missing.)
 
     Args:
-        errors: by forecast (model, mean, persistence, periods), step and target, the number of rows, and the sums of
+        errors: by forecast (model, baseline, persistence, periods), step and target, the number of rows and the sums of
             absolute and of squared errors in the table's units.
         squares: by forecast and step, the number of errors, and the sum of their squares in variances.
         past: a ring of the newest values.

@@ -16,7 +16,7 @@ from norewind.scoring.metrics import CARRY_LIMIT, METRICS_ENTRIES, seven_digits
 from norewind.storage.checkpoint import CheckpointError, checkpoints, read, samples_of
 from norewind.training.checkpoint_schema import check_entries
 from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, read_settings
-from norewind.training.log import as_entry
+from norewind.training.log import LogTail
 from norewind.training.train import simple_forecasts, unit_of
 
 SHOWN_ROWS = 200
@@ -30,8 +30,6 @@ NEWEST_WEIGHT = 0.1
 MAX_CHECKPOINT_READ = 50_000_000
 # After this time without a line of metrics, the speed of a run is no longer shown (in seconds).
 SILENT_SECONDS = 15
-# The most bytes of a log to read at a time. If there are more, only the end is read.
-MAX_READ_BYTES = 4_000_000
 
 Entry = dict[str, Any]
 
@@ -60,7 +58,7 @@ def about(folder: Path) -> Entry:
         "model": "auto" if settings.method == "auto" else model,
         "columns": columns,
         "carry_limit": CARRY_LIMIT,
-        "watches": settings.watch,
+        "stop_if_diverged": settings.stop_if_diverged,
     }
 
 
@@ -153,41 +151,6 @@ class PageFeed:
         """Keep the feed up to date until cancelled. Does nothing here: the service adds lines and rows."""
 
 
-class Tail:
-    """The new lines of a log. A log that was truncated, because its run was resumed, is read again from the start.
-
-    Args:
-        path: the path of the log, which need not exist yet.
-        last: the most lines to return at a time, counted from the end; None for all.
-    """
-
-    def __init__(self, path: Path, last: int | None = None):
-        self.path, self.last = path, last
-        self._offset, self._before = 0, b""
-
-    def new(self) -> tuple[bool, list[Entry]]:
-        """Return whether the log was truncated, and its new entries."""
-        try:
-            with self.path.open("rb") as file:
-                size = file.seek(0, 2)
-                file.seek(self._offset - len(self._before))
-                restarts = file.read(len(self._before)) != self._before
-                if restarts:
-                    self._offset, self._before = 0, b""
-                start = max(self._offset, size - MAX_READ_BYTES)
-                file.seek(start)
-                data = file.read(size - start)
-        except OSError:
-            return False, []  # it does not exist yet, or cannot be read at the moment
-        whole = data[: data.rfind(b"\n") + 1]
-        # If a part was skipped, the first line may be incomplete.
-        lines = whole.split(b"\n")[start > self._offset : -1]
-        self._offset = start + len(whole)
-        self._before = (self._before + whole)[-64:]
-        lines = lines[-(self.last or len(lines)) :]
-        return restarts, [entry for line in lines if (entry := as_entry(line)) is not None]
-
-
 class FolderFeed(PageFeed):
     """The feed of a run folder in which another process trains. The folder is not changed.
 
@@ -198,7 +161,8 @@ class FolderFeed(PageFeed):
     def __init__(self, folder: Path):
         super().__init__(about(folder), status=self.folder_status)
         self.folder = folder
-        self._metrics, self._predictions = Tail(folder / METRICS), Tail(folder / PREDICTIONS, SHOWN_ROWS)
+        self._metrics = LogTail(folder / METRICS)
+        self._predictions = LogTail(folder / PREDICTIONS, SHOWN_ROWS)
         self._checkpoint: Path | None = None
         self._bad = 0
         self.apply(*self.look())
@@ -240,7 +204,7 @@ class FolderFeed(PageFeed):
                 return []
             _, entries = read(checkpoint)
             check_entries(checkpoint, entries)
-            self._bad = entries["watch"].get("bad", 0)
+            self._bad = entries["divergence"].get("bad", 0)
             return recent_rows(entries, self.about["columns"] or {})
         except (CheckpointError, OSError, KeyError, TypeError, ValueError):
             return []  # it was replaced by a newer one, or written by another program
@@ -260,7 +224,7 @@ class FolderFeed(PageFeed):
         return {
             "samples": max(samples, durable),
             "durable": durable,
-            "watch": "suspicious" if self._bad else "healthy",
+            "divergence": "suspicious" if self._bad else "healthy",
             "speed": round((samples - before) / (now - began), 1) if lives and now > began else None,
             "silent": silent,
         }

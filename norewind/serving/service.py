@@ -18,10 +18,11 @@ from norewind.serving.row_model import KeyedModel, RowModel, SeriesModel, rows_s
 from norewind.storage.checkpoint import samples_of
 from norewind.streams.stream import BadRow
 from norewind.training.folder import METRICS, RunFolder, saved_run
+from norewind.training.hooks import Hooks
 from norewind.training.log import read_log
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import train
-from norewind.training.training_loop import Hooks, Training
+from norewind.training.training_loop import Training
 
 # How long the learning thread may hold the GIL while an answer waits (in seconds). A request releases the GIL at every
 # system call, and waits this long to get it back.
@@ -95,11 +96,12 @@ class Service:
             begin=self._begin,
             metrics=lambda line: self._call_soon(self.feed.add_metrics, line),
             checkpoint=self._saved,
+            predictions=self._publish,
             should_stop=self._stop.is_set,
         )
         try:
             with RunFolder(self.folder, mode="resume") as folder:
-                train(self._settings, folder, continues=True, source=self.incoming, hooks=hooks, on_lines=self._publish)
+                train(self._settings, folder, continues=True, source=self.incoming, hooks=hooks)
             self.durable = self.learned
         except (Diverged, NonFiniteError) as error:
             message = str(error) if isinstance(error, Diverged) else "a sample gave numbers that are not finite."
@@ -260,7 +262,7 @@ class Service:
             "predicted": self.predicted,
             "waiting": len(self.labels.unlabeled),
             "queue": len(self.incoming),
-            "watch": self.problem or ("suspicious" if self.training.divergence.bad else "healthy"),
+            "divergence": self.problem or ("suspicious" if self.training.divergence.bad else "healthy"),
             "diverged": bool(self.problem),
         }
 
@@ -305,5 +307,5 @@ def served_settings(folder: Path) -> Settings:
         )
     written = "file" if settings.predictions == "file" else "none"
     return replace(
-        settings, samples=None, flush=FLUSH_SECONDS, final=False, bad="fail", predictions=written, tensorboard=False
+        settings, samples=None, flush=FLUSH_SECONDS, final=False, bad="stop", predictions=written, tensorboard=False
     )

@@ -27,8 +27,9 @@ from norewind.streams.kafka.client import EACH_PARTITION, SCHEME, Client, why
 from norewind.streams.source import SLICE_SECONDS
 from norewind.streams.stream import StreamError
 from norewind.sweeps.workers import stop_check, train_in_processes
-from norewind.training.fit import Fitted, Hooks
-from norewind.training.folder import METRICS, FolderInUse, RunFolder
+from norewind.training.fit import Fitted
+from norewind.training.folder import METRICS, SHARDS, FolderInUse, RunFolder
+from norewind.training.hooks import Hooks
 from norewind.training.log import read_log
 from norewind.training.opening import check_fleet
 from norewind.training.progress import Progress
@@ -53,7 +54,7 @@ def shard_folders(path: Path, shards: int) -> list[Path]:
         path: the run folder of the fleet.
         shards: the number of shards.
     """
-    return [path / "shards" / f"{number:04d}" for number in range(shards)]
+    return [path / SHARDS / f"{number:04d}" for number in range(shards)]
 
 
 def train_shards(
@@ -81,8 +82,6 @@ def train_shards(
         raise SettingsError(f"--shards: several processes cannot {shared}: use --predictions file.")
     with RunFolder(path, mode="new" if new else "resume") as folder:
         folders = shard_folders(path, settings.shards)
-        if new and any(shard.exists() for shard in folders):
-            raise SettingsError(f"{path} already holds a run: norewind resume {path}, or another --out.")
         if new:
             folder.begin(settings)
         tasks = {shard.name: (replace(settings, shard=number), shard) for number, shard in enumerate(folders)}

@@ -15,8 +15,8 @@ from norewind.core.trees import Tree
 from norewind.scoring.metrics import Diverged, digits
 from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.sweeps.workers import stop_check, train_in_processes
-from norewind.training.fit import Hooks
 from norewind.training.folder import METRICS, RunFolder
+from norewind.training.hooks import Hooks
 from norewind.training.log import read_log
 from norewind.training.progress import Progress
 from norewind.training.settings import SETTINGS, Settings, SettingsError, read_toml
@@ -30,8 +30,8 @@ LONG_ENOUGH = 256
 # The number of samples between points of a curve. Curves can be compared only if their points are at the same samples.
 EVERY = 10_000
 
-# The runs of a sweep: a name and the settings of each.
-Plan = Mapping[str, Settings]
+# The runs of a sweep: a name and the settings of each, which are a dataclass.
+SweepPlan = Mapping[str, Any]
 
 
 class Clock:
@@ -112,11 +112,11 @@ def _bytes(carry: Tree) -> int:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
 
 
-def finished_records(plan: Mapping[str, Any], out: Path, entry: str = "settings") -> dict[str, Record]:
+def finished_records(plan: SweepPlan, out: Path, entry: str = "settings") -> dict[str, Record]:
     """Read the records of the finished runs in a plan.
 
     Args:
-        plan: the settings of each run by name; a dataclass.
+        plan: the settings of each run, by name.
         out: the folder of the study.
         entry: the entry of a record that holds the settings of its run. Settings added after the record was written are
             taken to have had their defaults.
@@ -137,7 +137,7 @@ def finished_records(plan: Mapping[str, Any], out: Path, entry: str = "settings"
 
 
 def sweep(
-    plan: Mapping[str, Any],
+    plan: SweepPlan,
     out: Path | str,
     *,
     jobs: int | None = None,

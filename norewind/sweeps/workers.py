@@ -1,21 +1,19 @@
 """Train runs at the same time, each in its own process: on this machine, or in a Ray cluster."""
 
 import importlib.util
-import json
 import logging
 import multiprocessing
 import os
 import signal
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from norewind.training.folder import METRICS
+from norewind.training.log import LogTail
 from norewind.training.progress import Progress
 from norewind.training.settings import SettingsError
 
@@ -96,46 +94,20 @@ def show_progress(progress: Progress, folders: Mapping[str, Path]) -> None:
         folders: the run folder of each run, by name.
     """
     for name, folder in folders.items():
-        line = last_line(folder / METRICS)
-        if line and line["samples"] > progress.runs[name].last and line["loss"] is not None:
-            progress.average(name, line)
-            progress.advance(name, line["samples"])
+        _, lines = LogTail(folder / METRICS, last=1).new()
+        for line in lines:
+            if line["samples"] > progress.runs[name].last and line["loss"] is not None:
+                progress.average(name, line)
+                progress.advance(name, line["samples"])
 
 
-def last_line(path: Path) -> dict[str, Any] | None:
-    """Return the last complete line of a log that is being written; None if there is none yet."""
-    with suppress(OSError, ValueError, IndexError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 10_000))
-        return json.loads(file.read().split(b"\n")[-2])
-    return None
-
-
-class _Processes(ABC):
-    """Where runs are trained, each in its own process.
+class _LocalProcesses:
+    """Processes on this machine, one core each. Each has its own pool, since a killed process breaks its whole pool.
 
     Attributes:
         jobs: the number of runs at a time.
         killed: the errors of a run whose process was killed.
     """
-
-    jobs: int
-    killed: type[Exception] | tuple[type[Exception], ...]
-
-    @abstractmethod
-    def start(self, work: Callable, *arguments: Any) -> Future:
-        """Call `work` with these arguments in a new process."""
-
-    @abstractmethod
-    def end(self, future: Future) -> None:
-        """Release the process of a run that has ended."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End the active runs, which can be continued from their checkpoints."""
-
-
-class _LocalProcesses(_Processes):
-    """Processes on this machine, one core each. Each has its own pool, since a killed process breaks its whole pool."""
 
     def __init__(self, jobs: int | None):
         # Fresh interpreters: JAX does not survive a fork, and precision is set per process.
@@ -148,6 +120,7 @@ class _LocalProcesses(_Processes):
         self.killed = BrokenProcessPool
 
     def start(self, work: Callable, *arguments: Any) -> Future:
+        """Call `work` with these arguments in a new process."""
         core = self.free.pop(0)
         pool = ProcessPoolExecutor(1, self.context, initializer=_prepare_process, initargs=(core, self.event))
         future = pool.submit(work, *arguments)
@@ -155,18 +128,23 @@ class _LocalProcesses(_Processes):
         return future
 
     def end(self, future: Future) -> None:
+        """Release the process of a run that has ended."""
         pool, core = self.pools.pop(future)
         pool.shutdown()
         self.free.append(core)
 
     def stop(self) -> None:
+        """End the active runs, which can be continued from their checkpoints."""
         self.event.set()
         for future in list(self.pools):
             self.end(future)
 
 
-class _RayProcesses(_Processes):
-    """Processes of a Ray cluster, one processor each, on any machine. All machines must see the same folders."""
+class _RayProcesses:
+    """Processes of a Ray cluster, one processor each, on any machine. All machines must see the same folders.
+
+    It has the attributes and methods of `_LocalProcesses`.
+    """
 
     def __init__(self, jobs: int | None, address: str):
         package = importlib.util.find_spec("ray")
@@ -179,7 +157,8 @@ class _RayProcesses(_Processes):
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray  # pyright: ignore[reportMissingImports] (an extra)
 
-        self.ray, self.owns = ray, not ray.is_initialized()
+        self.ray = ray
+        self.owns = not ray.is_initialized()
         self.refs: dict[Future, Any] = {}
         self.killed = ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError
         if self.owns:

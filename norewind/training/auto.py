@@ -14,7 +14,7 @@ from norewind.core.run import Run
 from norewind.learners.members import Member
 from norewind.learners.online import Online, online
 from norewind.learners.packing import PackedOnline
-from norewind.training.build import ahead_of, start
+from norewind.training.build import ahead_of, init_run
 from norewind.training.registry import AUTO_WINDOW
 
 # Modules for only one kind of stream are imported where they are used, since kernels take time to import.
@@ -150,12 +150,12 @@ def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], se
     cell = _cell(shape.inputs, outputs)
     estimator = ensemble(estimators.snap1(cell.transition, loss), members)
     learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
-    run = start(learner, cell, seed, members)
+    run = init_run(learner, cell, seed, members)
     packed = PackedOnline(learner)
     if not shape.horizon:
         return Member(packed, packed.pack(run), members)
-    ahead, first = ahead_of(packed, run, shape, None, parts=members, outputs=members * outputs)
-    return Member(ahead, first._replace(run=packed.pack(first.run)), members)
+    ahead, init = ahead_of(packed, run, shape, None, parts=members, outputs=members * outputs)
+    return Member(ahead, init._replace(run=packed.pack(init.run)), members)
 
 
 def _cell(inputs: int, outputs: int) -> cells.Cell:
@@ -166,4 +166,4 @@ def _cell(inputs: int, outputs: int) -> cells.Cell:
 def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Online, Run]:
     """Return a learner that drops samples with non-finite gradients, and the run it starts from."""
     learner = online(estimator, adam(rate), nonfinite="skip")
-    return learner, start(learner, cell, seed)
+    return learner, init_run(learner, cell, seed)

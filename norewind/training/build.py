@@ -74,8 +74,8 @@ def build(settings: Settings, shape: Shape) -> Built:
 
 def _network(settings: Settings, shape: Shape) -> Built:
     """Build one network, trained by the method that the settings name."""
-    method, learner, begin = _single(settings, shape)
-    learner, run = ahead_of(learner, begin(), shape, loss_of(settings, shape), method.window, parts=_parts(settings))
+    method, learner, init = _single(settings, shape)
+    learner, run = ahead_of(learner, init(), shape, loss_of(settings, shape), method.window, parts=_parts(settings))
     return Built(learner, run, method.window)
 
 
@@ -118,29 +118,29 @@ def _single(settings: Settings, shape: Shape) -> tuple[registry.Method, Online, 
     example: Any = np.int32(0) if shape.symbols else jnp.zeros(shape.inputs)
 
     learner = online(method.make(cell.transition, loss, example), optimizer)
-    return method, learner, partial(start, learner, cell, settings.seed)
+    return method, learner, partial(init_run, learner, cell, settings.seed)
 
 
-def start(learner: Online, cell: cells.Cell, seed: int, members: int | None = None) -> Run:
-    """Return a learner's run with initial parameters and noise.
+def init_run(learner: Online, cell: cells.Cell, seed: int, members: int | None = None) -> Run:
+    """Return the initial run of a network.
 
     Args:
-        learner: the learner to start.
+        learner: the learner of the network.
         cell: the cell that makes the initial parameters and state.
         seed: the seed of the parameters and the noise.
         members: the number of members of an ensemble, which all start with the same parameters.
     """
 
-    def repeated(tree: Any) -> Any:
-        return tree if members is None else jax.tree.map(lambda leaf: jnp.stack([leaf] * (members or 1)), tree)
-
     # Compiled as one program instead of one per operation.
     @jax.jit
-    def begin() -> Run:
+    def init() -> Run:
         weights, noise = jax.random.split(jax.random.key(seed))
-        return started(learner.update, repeated(cell.init(weights)), repeated(cell.initial_state()), noise)
+        params, state = cell.init(weights), cell.initial_state()
+        if members is not None:
+            params, state = jax.tree.map(lambda leaf, count=members: jnp.stack([leaf] * count), (params, state))
+        return started(learner.update, params, state, noise)
 
-    return begin()
+    return init()
 
 
 def check_size(settings: Settings, shape: Shape) -> None:
@@ -189,19 +189,19 @@ def bytes_of(settings: Settings, shape: Shape) -> float:
         shape: the sizes that the model must fit.
     """
     if settings.method != registry.AUTO:
-        method, _, begin = _single(settings, shape)
+        method, _, init = _single(settings, shape)
         window = method.window
     else:
         # It is large only with many symbols or columns.
         is_large, window = max(shape.inputs, shape.outputs) > 256, 1
         small = shape._replace(steps=(min(1, shape.horizon),))
-        begin = (lambda: _auto(settings, small).run) if is_large else tuple
+        init = (lambda: _auto(settings, small).run) if is_large else tuple
     width = 8 if settings.precision == "double" else 4
     row = (1 if shape.symbols else shape.inputs) + len(shape.steps) * (shape.outputs + shape.targets)
     pending_rows = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
     experts = EXPERTS if settings.method == registry.AUTO else 1
     try:
-        run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(begin)))
+        run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(init)))
     except (OverflowError, MemoryError, TypeError):  # JAX raises a TypeError for too many random numbers
         return inf
     return COPIES * (run + experts * pending_rows) + max(SHORTEST_CHUNK, window) * row * width
@@ -219,23 +219,15 @@ def available_bytes() -> int:
 CHOSEN_BY_AUTO = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
 
 
-def only_defaults(settings: Settings) -> None:
-    """Reject changed settings that `auto` chooses itself.
+def _auto(settings: Settings, shape: Shape) -> Built:
+    """Build the default method."""
+    from norewind.training import auto
 
-    Raises:
-        SettingsError: one of them does not have its default value.
-    """
     defaults = Settings()
     for name in CHOSEN_BY_AUTO:
         if (value := getattr(settings, name)) != getattr(defaults, name):
             choice = "Set --budget, or choose a method, such as --method uoro:window=16"
             raise SettingsError(f"{name} is {value!r}, but auto chooses it itself. {choice}.")
-
-
-def _auto(settings: Settings, shape: Shape) -> Built:
-    from norewind.training import auto
-
-    only_defaults(settings)
     gaussian, budget, seed = settings.loss == "gaussian", settings.budget, settings.seed
     if shape.symbols:
         return Built(*auto.text(shape.inputs, budget, seed, whole=settings.per == "symbol"), registry.AUTO_WINDOW)

@@ -9,7 +9,7 @@ import jax
 import msgspec
 import numpy as np
 
-from norewind.scoring.metrics import Tally, Watch
+from norewind.scoring.metrics import DivergenceDetector, Tally
 from norewind.storage.checkpoint import DamagedError, samples_of
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
@@ -23,7 +23,7 @@ class _Position(msgspec.Struct, forbid_unknown_fields=True):
     """The position of the stream, which the stream checks itself, and the samples of its partial window."""
 
     stream: dict[str, Any]
-    waiting: list[Any] | None
+    partial_window: list[Any] | None
 
 
 class _Entries(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,10 +36,10 @@ class _Entries(msgspec.Struct, forbid_unknown_fields=True):
     samples: Count
     seconds: Seconds
     position: _Position
-    answered: Count
+    predicted_early: Count
     tally: Tally
     score: dict[str, Any]
-    watch: Watch
+    divergence: DivergenceDetector
     # Only the names of our own logs are allowed, so that none can point outside the folder.
     logs: dict[Literal["metrics.jsonl", "predictions.jsonl"], Count]
     settings: dict[str, Any] = {}
@@ -59,16 +59,18 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         saved = msgspec.convert(entries, _Entries)
     except msgspec.ValidationError as error:
         raise damaged_checkpoint(path, str(error).replace("`", "")) from None
-    samples, tally, watch, position = saved.samples, saved.tally, saved.watch, saved.position
-    counts = (tally.all[0], watch.good, watch.bad, watch.waiting[0], watch.seen)
-    in_window = 0 if position.waiting is None else _count_in_window(path, position.waiting, position.stream)
+    samples, tally, divergence, position = saved.samples, saved.tally, saved.divergence, saved.position
+    counts = (tally.all[0], divergence.good, divergence.bad, divergence.waiting[0], divergence.seen)
+    in_window = (
+        0 if position.partial_window is None else _count_in_window(path, position.partial_window, position.stream)
+    )
     problems = {
         "its numbers of samples differ": not samples_of(path) == samples == tally.samples,
         "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
         "it counts more than its samples": max(counts) > samples,
         "it has samples, but no last symbol": samples and position.stream.get("previous", 0) is None,
         "it has no metrics.jsonl": "metrics.jsonl" not in saved.logs,
-        "more samples were answered than are waiting": saved.answered > in_window,
+        "more samples were predicted early than are in the partial window": saved.predicted_early > in_window,
     }
     for why, is_so in problems.items():
         if is_so:

@@ -25,14 +25,12 @@ METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
 # The file that one process holds at a time. Its content marks the folder as a run folder.
 LOCK_FILE, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
 COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
+# The folder of the run folders of shards.
+SHARDS = "shards"
 
-Damaged = Literal["fail", "skip"]
+Damaged = Literal["stop", "skip"]
 Mode = Literal["new", "resume", "either"]
 Say = Callable[[str], None]
-
-
-def ignore(line: str) -> None:
-    """Ignore a message."""
 
 
 class FolderInUse(RuntimeError):
@@ -98,12 +96,12 @@ def _checked(path: Path) -> Saved:
     return saved
 
 
-def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = ignore) -> Saved | None:
+def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda line: None) -> Saved | None:
     """Return the newest checkpoint in a run folder; None if there is none.
 
     Args:
         folder: the run folder.
-        damaged: "fail" to raise an error for a damaged checkpoint, "skip" to try the previous one.
+        damaged: "stop" to raise an error for a damaged checkpoint, "skip" to try the previous one.
         say: called with messages for the user.
 
     Raises:
@@ -117,7 +115,7 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "fail", say: Say = ignore
             if not os.path.lexists(path):
                 # Another process is training the run and has replaced this checkpoint with a newer one.
                 return newest_checkpoint(folder, damaged, say)
-            if damaged == "fail":
+            if damaged == "stop":
                 raise CheckpointError(f"{error} To skip it: norewind resume {folder} --damaged skip") from None
             say(f"{error} Continuing from the previous one.")
             aside.append(path)
@@ -134,7 +132,7 @@ def last_good(folder: Path) -> Path | None:
     """Return the newest checkpoint that was not written while the loss was above the baseline."""
     for path in reversed(checkpoints(folder / "checkpoints")):
         with suppress(CheckpointError):
-            if not _checked(path).entries["watch"]["bad"]:
+            if not _checked(path).entries["divergence"]["bad"]:
                 return path
     return None
 
@@ -173,7 +171,7 @@ class RunFolder:
         keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
         mode: "new" to reject a folder that already holds a run; "resume" to leave the settings in the folder as they
             are; "either" to save settings only if there is no checkpoint.
-        damaged: "fail" to raise an error for a damaged checkpoint, "skip" to use the previous one.
+        damaged: "stop" to raise an error for a damaged checkpoint, "skip" to use the previous one.
         say: called with messages for the user.
 
     Attributes:
@@ -188,7 +186,13 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: Path | str, *, keep: int = 3, mode: Mode = "either", damaged: Damaged = "fail", say: Say = ignore
+        self,
+        path: Path | str,
+        *,
+        keep: int = 3,
+        mode: Mode = "either",
+        damaged: Damaged = "stop",
+        say: Say = lambda line: None,
     ):
         self.path, self.keep, self.say = Path(path), keep, say
         self.damaged: Damaged = damaged
@@ -208,7 +212,7 @@ class RunFolder:
             stack.push(lambda error, *_: _remove_unused(created) if error and created and not self._saves else None)
             _check_is_ours(self.path)
             stack.enter_context(_locked(self.path))
-            if self._mode == "new" and checkpoints(self.path / "checkpoints"):
+            if self._mode == "new" and (checkpoints(self.path / "checkpoints") or (self.path / SHARDS).exists()):
                 raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
             self._find_newest()
             self.is_new = self.saved is None and self._mode != "resume"
@@ -290,7 +294,13 @@ class RunFolder:
         return samples_of(paths[0]) if paths else 0
 
     def save(
-        self, samples: int, run: Tree, entries: dict[str, Any], after: Callable[[Path], None], *, replaces: bool = True
+        self,
+        samples: int,
+        run: Tree,
+        entries: dict[str, Any],
+        *,
+        after: Callable[[Path], None] = lambda path: None,
+        replaces: bool = True,
     ) -> None:
         """Write a checkpoint in the background.
 

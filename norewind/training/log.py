@@ -13,6 +13,8 @@ from norewind.storage.files import errors_name, open_itself
 
 # Entries of logs that are drawn and shown.
 NUMERIC_ENTRIES = (*METRICS_ENTRIES, "surprise")
+# The most bytes that a tail reads at a time. If there are more, only the end is read.
+MAX_READ_BYTES = 4_000_000
 
 
 class Log:
@@ -98,3 +100,38 @@ def read_log(path: Path) -> list[dict[str, Any]]:
             raise CheckpointError(f"{path}, line {len(entries) + 1}: not a line that norewind wrote.")
         entries.append(entry)
     return entries
+
+
+class LogTail:
+    """The new lines of a log. A log that was truncated, because its run was resumed, is read again from the start.
+
+    Args:
+        path: the path of the log, which need not exist yet.
+        last: the most lines to return at a time, counted from the end; None for all.
+    """
+
+    def __init__(self, path: Path, last: int | None = None):
+        self.path, self.last = path, last
+        self._offset, self._before = 0, b""
+
+    def new(self) -> tuple[bool, list[dict[str, Any]]]:
+        """Return whether the log was truncated, and its new entries."""
+        try:
+            with self.path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(self._offset - len(self._before))
+                restarts = file.read(len(self._before)) != self._before
+                if restarts:
+                    self._offset, self._before = 0, b""
+                start = max(self._offset, size - MAX_READ_BYTES)
+                file.seek(start)
+                data = file.read(size - start)
+        except OSError:
+            return False, []  # it does not exist yet, or cannot be read at the moment
+        whole = data[: data.rfind(b"\n") + 1]
+        # If a part was skipped, the first line may be incomplete.
+        lines = whole.split(b"\n")[start > self._offset : -1]
+        self._offset = start + len(whole)
+        self._before = (self._before + whole)[-64:]
+        lines = lines[-(self.last or len(lines)) :]
+        return restarts, [entry for line in lines if (entry := as_entry(line)) is not None]

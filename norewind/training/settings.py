@@ -17,8 +17,8 @@ from norewind.training.registry import TASKS, CellName, OptimizerName
 SETTINGS = "settings.toml"
 # Settings that may change when a run is resumed. All others determine its numbers.
 CHANGEABLE = {
-    *("samples", "checkpoint_every", "checkpoint_seconds", "keep", "predictions", "flush", "tensorboard", "watch"),
-    *("source", "bad", "final", "brokers", "client", "resident"),
+    *("samples", "checkpoint_every", "checkpoint_seconds", "keep", "predictions", "flush", "tensorboard"),
+    *("stop_if_diverged", "source", "bad", "final", "brokers", "client", "resident"),
 }
 
 # The formats of files by the ends of their names; anything else is read as bytes.
@@ -84,7 +84,7 @@ class StreamSettings:
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(required)")] = ""
     format: Literal["auto", "bytes", "text", FormatName] = "auto"
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
-    bad: Literal["fail", "skip"] = "fail"
+    bad: Literal["stop", "skip"] = "stop"
     final: bool = False
     alphabet: Annotated[str | None, option("TEXT", "grows as symbols appear")] = None
     alphabet_size: Annotated[int, msgspec.Meta(ge=1, le=0x110000)] = 256
@@ -97,7 +97,7 @@ class StreamSettings:
     horizon: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
     only_steps: Annotated[tuple[RowCount, ...], option("ROWS ...", "all up to the horizon")] = ()
     loss: Literal["squared", "gaussian", "classes"] = "squared"
-    missing: Literal["last", "mean", "fail", "skip"] = "last"
+    missing: Literal["last", "mean", "stop", "skip"] = "last"
     standardise: bool = True
     header: bool = True
     delimiter: Annotated[str, msgspec.Meta(min_length=1, max_length=1)] = ","
@@ -169,7 +169,7 @@ class Settings(StreamSettings):
             or a Kafka topic.
         flush: Learn from samples, and write their predictions, at most this many seconds after they arrive.
         tensorboard: Also write events for TensorBoard.
-        watch: Stop when the loss or the carry explodes. (Non-finite numbers always stop the run.)
+        stop_if_diverged: Stop when the loss or the carry explodes. (Non-finite numbers always stop the run.)
     """
 
     key: Annotated[str | None, option("COLUMN", "none: all rows are one series")] = None
@@ -195,7 +195,7 @@ class Settings(StreamSettings):
     predictions: Annotated[str, option("{none,file,stdout,kafka://TOPIC}", "none")] = "none"
     flush: Annotated[Amount | None, option("SECONDS", "1 for rows from a pipe or Kafka; else full chunks")] = None
     tensorboard: bool = False
-    watch: bool = True
+    stop_if_diverged: bool = True
 
     def __post_init__(self):
         super().__post_init__()

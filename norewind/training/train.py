@@ -2,8 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ from norewind.streams.stream import some
 from norewind.training.build import build, set_precision
 from norewind.training.fit import Fitted, fit
 from norewind.training.folder import METRICS, PREDICTIONS, RunFolder
+from norewind.training.hooks import Hooks, Intervals
 from norewind.training.kafka_answers import answering
 from norewind.training.log import as_lines
 from norewind.training.opening import Opened, open_stream
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
-from norewind.training.training_loop import Hooks, Intervals
 
 # Samples between checkpoints. With keys, a checkpoint writes all changed keys, which may be as many as the samples, so
 # checkpoints are written by time only.
@@ -40,7 +39,6 @@ def train(
     source: BaseSource | None = None,
     progress: Progress | None = None,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
-    on_lines: Callable[[list[dict[str, Any]]], None] | None = None,
 ) -> tuple[Fitted, Opened]:
     """Train in a run folder, from its newest checkpoint if it has one.
 
@@ -51,7 +49,6 @@ def train(
         source: a source to use instead of the one that the settings name.
         progress: shows the progress of the run.
         hooks: functions to call along the way, in addition to those that the settings require.
-        on_lines: called with the lines of predictions, whether or not they are written to a file.
 
     Returns:
         The result of training, and the stream, which is closed.
@@ -64,31 +61,38 @@ def train(
     set_precision(settings)
     _check_source(settings, folder.path)
     progress = progress or Progress(quiet=True)
-    reading = {"continues": continues, "source": source, "stop": hooks.should_stop, "report": progress.warn}
-    answering_to = answering(settings, folder, continues=continues, stop=hooks.should_stop)
-    with announcing(progress.say), answering_to as answers:
+    stop = hooks.should_stop
+    total = None if settings.samples is None else int(settings.samples)
+    with ExitStack() as stack:
+        stack.enter_context(announcing(progress.say))
+        answers = stack.enter_context(answering(settings, folder, continues=continues, stop=stop))
         if folder.saved:
             folder.saved.check_settings(settings)
-        opened = open_stream(settings, folder.entries.get("position", {}).get("stream"), **reading)
-        with opened.stream:
-            built = build(settings, opened.shape)
-            # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
-            is_table = isinstance(opened.stream, RowStream)
-            folder.begin(settings, columns_of(opened.stream) if is_table else None)
-            if is_table and folder.is_new:
-                progress.say(describe_columns(opened.stream))
-            with _hooks(settings, folder, opened, progress, hooks, on_lines, answers) as all_hooks:
-                fitted = fit(
-                    opened.stream,
-                    **built._asdict(),
-                    samples=None if settings.samples is None else int(settings.samples),
-                    folder=folder,
-                    intervals=_intervals(settings, wait_for_checkpoints=answers is not None),
-                    score=opened.score,
-                    watch=settings.watch,
-                    hooks=all_hooks,
-                )
-        return fitted, opened
+        position = folder.entries.get("position", {}).get("stream")
+        opened = open_stream(settings, position, source=source, continues=continues, stop=stop, report=progress.warn)
+        stream = stack.enter_context(opened.stream)
+        built = build(settings, opened.shape)
+        # Only now that the stream and the model are known to work: a mistake leaves no settings behind.
+        is_table = isinstance(stream, RowStream)
+        folder.begin(settings, columns_of(stream) if is_table else None)
+        if is_table and folder.is_new:
+            progress.say(describe_columns(stream))
+        before = folder.entries.get("samples", 0)
+        progress.begin(str(folder.path), opened.score.unit, before, total, opened.score.simple_forecasts)
+        hooks = _with_outputs(settings, folder, stream, progress, hooks, answers)
+        if settings.tensorboard:
+            hooks = hooks.adding(metrics=stack.enter_context(_events(folder.path, before)))
+        fitted = fit(
+            stream,
+            **built._asdict(),
+            samples=total,
+            folder=folder,
+            intervals=_intervals(settings, wait_for_checkpoints=answers is not None),
+            score=opened.score,
+            stop_if_diverged=settings.stop_if_diverged,
+            hooks=hooks,
+        )
+    return fitted, opened
 
 
 def _intervals(settings: Settings, *, wait_for_checkpoints: bool) -> Intervals:
@@ -111,46 +115,25 @@ def _check_source(settings: Settings, folder: Path) -> None:
         raise SettingsError(f"{source} is written by this run, which would never reach its end. Copy it first.")
 
 
-@contextmanager
-def _hooks(
-    settings: Settings, folder: RunFolder, opened: Opened, progress: Progress, hooks: Hooks, on_lines: Any, answers: Any
-) -> Iterator[Hooks]:
-    """Provide the given hooks, extended by progress and the outputs that the settings require."""
-    total = None if settings.samples is None else int(settings.samples)
-    before, name = folder.entries.get("samples", 0), str(folder.path)
-    with _events(folder.path, before) if settings.tensorboard else nullcontext() as events:
-        progress.begin(name, opened.score.unit, before, total, opened.score.simple_forecasts)
-
-        def on_metrics(line):
-            progress.average(name, line)
-            if events:
-                for entry, value in line.items():
-                    if isinstance(value, float):
-                        events.add_scalar(entry, value, line["samples"])
-                events.flush()
-
-        def on_predictions(*predicted):
-            entries = list(opened.score.prediction_entries(*predicted))
-            if settings.predictions != "none":
-                write(entries)
-            if on_lines:
-                on_lines(entries)
-
-        def on_checkpoint(path):
-            if answers:
-                answers.commit(path)
-            elif settings.source.startswith(SCHEME):
-                opened.stream.commit(glance(path)["position"]["stream"])
-
-        if answers:
-            write = answers.write
-        else:
-            write = folder.log(PREDICTIONS).write if settings.predictions == "file" else print_lines
-        # The most surprising lines are collected whether or not predictions are written.
-        if settings.predictions != "none" or settings.top or on_lines:
-            hooks = replace(hooks, predictions=on_predictions)
-        on_chunk = lambda samples, loss: progress.advance(name, samples)  # noqa: E731
-        yield hooks.adding(metrics=on_metrics, chunk=on_chunk, checkpoint=on_checkpoint)
+def _with_outputs(
+    settings: Settings, folder: RunFolder, stream: Any, progress: Progress, hooks: Hooks, answers: Any
+) -> Hooks:
+    """Return the given hooks, extended by progress and by the predictions and offsets that the settings require."""
+    name = str(folder.path)
+    hooks = hooks.adding(
+        metrics=lambda line: progress.average(name, line),
+        chunk=lambda samples, loss: progress.advance(name, samples),
+    )
+    if answers:
+        return hooks.adding(predictions=answers.write, checkpoint=answers.commit)
+    if settings.source.startswith(SCHEME):
+        hooks = hooks.adding(checkpoint=lambda path: stream.commit(glance(path)["position"]["stream"]))
+    if settings.predictions == "file":
+        return hooks.adding(predictions=folder.log(PREDICTIONS).write)
+    if settings.predictions == "stdout":
+        return hooks.adding(predictions=print_lines)
+    # The most surprising lines are collected even if no predictions are written.
+    return hooks.adding(predictions=lambda entries: None) if settings.top else hooks
 
 
 def columns_of(stream: RowStream) -> dict[str, Any]:
@@ -203,8 +186,9 @@ def print_lines(entries: Iterable[dict[str, Any]]) -> None:
         sys.stdout.buffer.flush()
 
 
-def _events(folder: Path, samples: int) -> Any:
-    """Return a writer of metrics as TensorBoard events, continued after `samples`."""
+@contextmanager
+def _events(folder: Path, samples: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Provide a function that writes a line of metrics as TensorBoard events, continued after `samples`."""
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
@@ -212,4 +196,12 @@ def _events(folder: Path, samples: int) -> Any:
             "tensorboard: the package tensorboardX is not installed: run pip install '.[tensorboard]' in a clone"
         ) from None
     # Events after the checkpoint are written again; purge_step drops the earlier ones.
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1)
+    with SummaryWriter(str(folder / "tensorboard"), purge_step=samples + 1) as events:
+
+        def write(line: dict[str, Any]) -> None:
+            for entry, value in line.items():
+                if isinstance(value, float):
+                    events.add_scalar(entry, value, line["samples"])
+            events.flush()
+
+        yield write

@@ -1,9 +1,7 @@
 """A run in training: what it learns from samples, reports in its metrics, and saves in its checkpoints."""
 
 import time
-from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,84 +9,19 @@ import jax
 import numpy as np
 from msgspec.structs import asdict
 
-from norewind.core import checks
 from norewind.core.trees import Tree, concatenated, copied, floating, norm
 from norewind.learners.learner import BaseLearner
-from norewind.scoring.metrics import WATCHED_SAMPLES, Diverged, Tally, Watch, digits, next_line
+from norewind.scoring.metrics import DETECTION_SAMPLES, Diverged, DivergenceDetector, Tally, digits, next_line
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import arrays_of
 from norewind.streams.stream import Samples, StreamError
 from norewind.training.folder import METRICS, RunFolder, Saved
+from norewind.training.hooks import Hooks, Intervals
 from norewind.training.windows import WindowedStream, check_fits, count_of, fingerprint
 
 # Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
 # take as long as learning.
 SCORED_TOGETHER = 200
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """When `fit` reports and saves.
-
-    Args:
-        metrics_every: samples between lines of metrics; None for about 200 lines, however long the stream is.
-        checkpoint_every: samples between checkpoints; None to write only the last one.
-        checkpoint_seconds: also save this many seconds after the last checkpoint; None or 0 turns this off.
-        keep: the number of checkpoints to keep; fewer if they exceed 100 MB together.
-        flush: learn and predict at most this many seconds after a sample arrives; None to wait for full chunks.
-        wait_for_checkpoints: wait until each checkpoint is written and its hook returns, and predict nothing early.
-        plot_seconds: seconds between drawings of the learning curve in a notebook; None to draw nothing.
-    """
-
-    metrics_every: int | None = None
-    checkpoint_every: int | None = 100_000
-    checkpoint_seconds: float | None = None
-    keep: int = 3
-    flush: float | None = None
-    wait_for_checkpoints: bool = False
-    plot_seconds: float | None = 1.0
-
-    def __post_init__(self):
-        for name in ("metrics_every", "checkpoint_every", "keep"):
-            if getattr(self, name) is not None:
-                checks.at_least_one(f"fit: {name}", getattr(self, name))
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Functions that `fit` calls along the way.
-
-    Args:
-        metrics: called with every line of metrics.
-        checkpoint: called with the path of every checkpoint, in the thread that writes it.
-        begin: called once before the first chunk, with the `Training`.
-        chunk: called after every chunk with the samples so far and the chunk's mean loss.
-        predictions: called with the number of the first sample, the samples, and outputs made before learning.
-        should_stop: called before every chunk; True ends the training early.
-    """
-
-    metrics: Callable[[dict[str, Any]], None] = lambda line: None
-    checkpoint: Callable[[Path], None] = lambda path: None
-    begin: Callable[["Training"], None] = lambda training: None
-    chunk: Callable[[int, float], None] = lambda samples, loss: None
-    predictions: Callable[[int, Samples, Any], None] | None = None
-    should_stop: Callable[[], bool] = lambda: False
-
-    def adding(self, **more: Callable[..., None]) -> "Hooks":
-        """Return hooks that also call other functions, after their own.
-
-        Args:
-            more: the functions, by the names of the hooks.
-        """
-
-        def both(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
-            def call(*arguments: Any) -> None:
-                first(*arguments)
-                second(*arguments)
-
-            return call
-
-        return replace(self, **{name: both(getattr(self, name), function) for name, function in more.items()})
 
 
 class Training:
@@ -103,7 +36,7 @@ class Training:
         saved: the checkpoint to continue from; None for a new run.
         score: how predictions are scored.
         intervals: how often to report and save.
-        watch: stop when the loss or the carry explodes.
+        stop_if_diverged: stop when the loss or the carry explodes.
         hooks: functions to call along the way.
         folder: an entered run folder to write to; None to write nothing.
 
@@ -126,17 +59,23 @@ class Training:
         *,
         score: Score,
         intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
-        watch: bool = True,
+        stop_if_diverged: bool = True,
         hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
         folder: RunFolder | None = None,
     ):
         self.learner: Any = learner  # callers know its kind
-        self.windowed, self.window, self.score, self.hooks = windowed, windowed.window, score, hooks
-        self.intervals, self.watch, self.folder = intervals, watch, folder
+        self.windowed = windowed
+        self.window = windowed.window
+        self.score = score
+        self.hooks = hooks
+        self.intervals = intervals
+        self.stop_if_diverged = stop_if_diverged
+        self.folder = folder
         entries = saved.entries if saved else {}
         # A copy, since some learners modify the run in place.
         self.run = saved.restore(run) if saved else copied(run)
-        self.tally, self.divergence = Tally(**entries.get("tally", {})), Watch(**entries.get("watch", {}))
+        self.tally = Tally(**entries.get("tally", {}))
+        self.divergence = DivergenceDetector(**entries.get("divergence", {}))
         # A fleet stores its keys in the folder itself, in their state at each checkpoint.
         if folder:
             learner.keep_in(folder, self.tally.samples)
@@ -148,8 +87,11 @@ class Training:
         self.cut_at_lines = intervals.metrics_every is not None or bool(jax.tree.leaves(learner.carry(run)))
         self.chunk_size = max(1, learner.chunk_size(run) // self.window)
         self.log = folder.log(METRICS) if folder else None
-        self._seconds, self._began = entries.get("seconds", 0.0), None
-        self._saved_position, self._saved_time = fingerprint(entries.get("position")), time.perf_counter()
+        self._predicts = hooks.outputs is not None or hooks.predictions is not None
+        self._seconds: float = entries.get("seconds", 0.0)
+        self._began: float | None = None
+        self._saved_position = fingerprint(entries.get("position"))
+        self._saved_time = time.perf_counter()
         # Single samples that are not in the metrics yet, and the state of the run at the lines that are due among them.
         self._unscored: list[tuple[Samples, Any, Any]] = []
         self._states: dict[int, dict[str, Any]] = {}
@@ -207,11 +149,15 @@ class Training:
 
         It ends no later than the next checkpoint and, with a carry, the next line of metrics.
         """
-        done, saves = self.samples, self.intervals.checkpoint_every
-        left = self.chunk_size if samples is None else (samples - done) // self.window
-        line = self._steps_to_line() if self.cut_at_lines else self.chunk_size
-        checkpoint = self.chunk_size if saves is None else -(-(saves - done % saves) // self.window)
-        return min(self.chunk_size, left, line, checkpoint)
+        steps = self.chunk_size
+        if samples is not None:
+            steps = min(steps, (samples - self.samples) // self.window)
+        if self.cut_at_lines:
+            steps = min(steps, self._steps_to_line())
+        every = self.intervals.checkpoint_every
+        if every is not None:
+            steps = min(steps, -(-(every - self.samples % every) // self.window))
+        return steps
 
     def _end_of_line(self) -> int:
         """Return the number of samples at the next line of metrics."""
@@ -226,24 +172,25 @@ class Training:
         Args:
             taken: the samples, in whole windows.
         """
-        before, count = self.samples, count_of(taken)
-        predicts = self.hooks.predictions is not None or self.score.needs_outputs
-        self.run, losses, outputs = self.learner.scan(
-            self.run, *self.windowed.as_windows(taken, self.chunk_size), count=count // self.window, outputs=predicts
-        )
-        losses = np.asarray(losses, np.float64)[: count // self.window]
+        before = self.samples
+        count = count_of(taken)
+        steps = count // self.window
+        xs, targets = self.windowed.as_windows(taken, self.chunk_size)
+        needs_outputs = self._predicts or self.score.needs_outputs
+        self.run, losses, outputs = self.learner.scan(self.run, xs, targets, count=steps, outputs=needs_outputs)
+        losses = np.asarray(losses, np.float64)[:steps]
         if not np.isfinite(losses).all():
             # Most learners raise this error themselves.
             raise Diverged(f"the loss after sample {before} is not a finite number.", before)
         outputs = self.windowed.by_sample(outputs, count)
-        if self.hooks.predictions is not None:
-            self.hooks.predictions(*self.windowed.not_predicted_early(taken, outputs))
+        if self._predicts:
+            self._report_predictions(*self.windowed.not_predicted_early(taken, outputs))
         self._unscored.append((taken, losses, outputs))
         self.add_up()
         self.hooks.chunk(self.samples, float((losses * self.score.scale).sum()) / count)
 
-        saves = self.intervals.checkpoint_every
-        is_due = self._is_late() or (saves is not None and self.samples // saves > before // saves)
+        every = self.intervals.checkpoint_every
+        is_due = self._is_late() or (every is not None and self.samples // every > before // every)
         if is_due and (self.is_healthy() or self.intervals.wait_for_checkpoints):
             self.save()
 
@@ -273,7 +220,8 @@ class Training:
             return
         unscored, self._unscored = self._unscored, []
         taken, losses, outputs = concatenated(unscored)
-        losses, start = np.asarray(losses, np.float64) * self.score.scale, 0
+        losses = np.asarray(losses, np.float64) * self.score.scale
+        start = 0
         while start < len(losses):
             left = self._steps_to_line()
             steps = slice(start, min(start + left, len(losses)))
@@ -284,8 +232,8 @@ class Training:
             if steps.stop - steps.start == left:
                 line = self._line()
                 self.publish(line)
-                if self.watch:
-                    self.divergence.check(line, WATCHED_SAMPLES if self.intervals.metrics_every is None else 0)
+                if self.stop_if_diverged:
+                    self.divergence.check(line, DETECTION_SAMPLES if self.intervals.metrics_every is None else 0)
 
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
@@ -294,9 +242,10 @@ class Training:
 
     def _state(self) -> dict[str, Any]:
         """Return the entries of a line of metrics that describe the run."""
-        skipped = self.windowed.stream.counts
         state = {"carry": digits(carry_norm(self.learner.carry(self.run))), "seconds": self._seconds_so_far()}
-        return {**state, "skipped": dict(skipped)} if skipped else state
+        if skipped := self.windowed.stream.counts:
+            state["skipped"] = dict(skipped)
+        return state
 
     def unfinished_line(self) -> dict[str, Any] | None:
         """Return the line of metrics of the current interval, which continues; None if it is empty."""
@@ -320,9 +269,15 @@ class Training:
 
     def _predict_early(self) -> None:
         """With `flush`, predict all samples that have arrived, including those that wait for their window."""
-        predict, later = self.hooks.predictions, self.intervals.flush is None or self.intervals.wait_for_checkpoints
-        if predict and not later and (new := self.windowed.predict_partial_window(self.outputs_of)):
-            predict(*new)
+        later = self.intervals.flush is None or self.intervals.wait_for_checkpoints
+        if self._predicts and not later and (new := self.windowed.predict_partial_window(self.outputs_of)):
+            self._report_predictions(*new)
+
+    def _report_predictions(self, first: int, samples: Samples, outputs: Any) -> None:
+        if self.hooks.outputs is not None:
+            self.hooks.outputs(first, samples, outputs)
+        if self.hooks.predictions is not None:
+            self.hooks.predictions(list(self.score.prediction_entries(first, samples, outputs)))
 
     def outputs_of(self, waiting: Samples) -> Any:
         """Return the outputs for samples in an incomplete window. Nothing is learned: a copy of the run is used.
@@ -352,7 +307,7 @@ class Training:
 
     def is_healthy(self) -> bool:
         """Return whether the run shows no sign of divergence. Otherwise, it must not replace the good checkpoints."""
-        return self.divergence.healthy or not self.watch
+        return self.divergence.healthy or not self.stop_if_diverged
 
     def entries(self) -> dict[str, Any]:
         """Return everything that a checkpoint saves besides the run."""
@@ -360,10 +315,10 @@ class Training:
         return {
             "seconds": self._seconds_so_far(),
             "position": self.windowed.position(),
-            "answered": self.windowed.predicted_early,
+            "predicted_early": self.windowed.predicted_early,
             "tally": asdict(self.tally),
             "score": deepcopy(self.score.state),
-            "watch": asdict(self.divergence),
+            "divergence": asdict(self.divergence),
         }
 
     def saved(self) -> Saved:
@@ -376,7 +331,7 @@ class Training:
             return
         entries, self._saved_position = self.entries(), position
         # A checkpoint with signs of divergence is kept in addition to the good ones.
-        self.folder.save(self.samples, self.run, entries, self.hooks.checkpoint, replaces=self.is_healthy())
+        self.folder.save(self.samples, self.run, entries, after=self.hooks.checkpoint, replaces=self.is_healthy())
         if self.intervals.wait_for_checkpoints:
             self.folder.writer.wait()
         self._saved_time = time.perf_counter()  # after saving, so that slow saving leaves time to learn

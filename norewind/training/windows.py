@@ -1,17 +1,14 @@
-"""Streams divided into windows of samples, from `norewind.streams` or from any iterable."""
+"""Streams divided into windows of samples."""
 
 import json
 import zlib
 from collections.abc import Callable, Iterable
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from norewind.core import checks
-from norewind.core.checks import ModelError
 from norewind.core.trees import concatenated
 from norewind.learners.learner import BaseLearner
 from norewind.streams.position import damaged
@@ -19,55 +16,6 @@ from norewind.streams.stream import Keyed, Position, Samples, Stream
 from norewind.streams.table.row_stream import RowStream
 from norewind.training.checkpoint_schema import damaged_checkpoint, is_text
 from norewind.training.folder import Saved
-
-StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
-
-
-def as_stream(stream: Any, window: int, position: Position | None) -> Stream:
-    """Return a stream at a position.
-
-    Args:
-        stream: a stream at the position, a function that opens one at a position, or an iterable of pairs.
-        window: the number of samples in a window, for an iterable.
-        position: a position returned by `Stream.position`; None for the start.
-
-    Raises:
-        ValueError: the stream is not at the position.
-    """
-    if callable(stream):
-        stream = stream(position)
-    if not isinstance(stream, Stream):
-        return IteratedStream(stream, window, position)
-    if position is not None and fingerprint(stream.position()) != fingerprint(position):
-        raise ValueError(
-            "fit: the folder holds a checkpoint, but the stream is not at its position. Pass a function that opens the "
-            "stream at a position, e.g. lambda position: ByteStream(Source(path), position=position)."
-        )
-    return stream
-
-
-def check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: int | None) -> None:
-    """Reject arguments that `fit` cannot use with an explanation, before anything is computed.
-
-    Args:
-        stream: a stream, a function that opens one, or an iterable of pairs.
-        learner: an object that should be a `BaseLearner`.
-        run: the run to start from.
-        window: the number of samples that are learned from at once.
-        samples: the total number of samples, if it is limited.
-
-    Raises:
-        ModelError: one of them cannot be used.
-    """
-    if not isinstance(learner, BaseLearner):
-        raise ModelError(f"fit: the learner is a {type(learner).__name__}. Call fit(stream, learner, run).")
-    if not isinstance(stream, Stream | Iterable) and not callable(stream):
-        raise ModelError(f"fit: the stream is a {type(stream).__name__}, not an iterable of pairs (x, target).")
-    if hasattr(run, "unpack"):
-        raise ModelError("fit: the run is packed, for single calls. Call its unpack().")
-    checks.at_least_one("fit: window", window)
-    if samples is not None and (not hasattr(samples, "__index__") or samples < 0):
-        raise ModelError(f"fit: samples must be a whole number, 0 or more, not {samples!r}.")
 
 
 class WindowedStream:
@@ -97,7 +45,7 @@ class WindowedStream:
         self.partial_window: Samples | None = None
         if saved:
             entries = saved.entries
-            self.predicted_early, parts = entries["answered"], entries["position"]["waiting"]
+            self.predicted_early, parts = entries["predicted_early"], entries["position"]["partial_window"]
             self.predicted = entries["tally"]["samples"] + self.predicted_early
             if parts is not None:
                 self.partial_window = Samples(*(np.array(part, object) if is_text(part) else part for part in parts))
@@ -174,7 +122,7 @@ class WindowedStream:
         # Text is saved as lists, since the arrays of a checkpoint cannot hold it.
         parts: Iterable[Any] = self.partial_window or ()
         saved = [part.tolist() if isinstance(part, np.ndarray) and part.dtype.hasobject else part for part in parts]
-        return {"stream": self.stream.position(), "waiting": saved or None}
+        return {"stream": self.stream.position(), "partial_window": saved or None}
 
     def predict_partial_window(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
         """Predict the samples of the partial window that have not been predicted yet.
@@ -207,51 +155,6 @@ class WindowedStream:
         return number, *jax.tree.map(lambda leaf: leaf[early:], (samples, outputs))
 
 
-class IteratedStream(Stream):
-    """Samples from an iterable of (x, target) pairs, each a number, an array, or a pytree of them.
-
-    Args:
-        pairs: the iterable.
-        window: the number of samples in a window. Samples at the end that do not fill a window are dropped.
-        position: the position to resume at. The pairs before it are read again and dropped.
-    """
-
-    def __init__(self, pairs: Iterable[tuple[Any, Any]], window: int = 1, position: Position | None = None):
-        self._window = window
-        self._items: Any = position.get("items") if position else 0
-        if position and (len(position) != 1 or type(self._items) is not int or not 0 <= self._items < 2**63):
-            raise damaged(f"it is {position!r}, but should be a number of items")
-        self._pairs = islice(iter(pairs), self._items, None)
-
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
-        pairs = list(islice(self._pairs, count))
-        pairs = pairs[: len(pairs) // self._window * self._window]
-        if not pairs:
-            return None
-        try:
-            xs, targets = zip(*pairs, strict=True)
-            samples = Samples(_stacked(xs), _stacked(targets))
-        except (TypeError, ValueError) as error:
-            raise self._odd_one(pairs, error) from None
-        self._items += len(pairs)
-        return samples
-
-    def _odd_one(self, pairs: list, error: Exception) -> ValueError:
-        shapes = None
-        for number, pair in enumerate(pairs, self._items + 1):
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
-                kind = type(pair).__name__
-                return ValueError(f"fit: item {number} of the stream is not a pair (x, target), but a {kind}.")
-            before, shapes = shapes, jax.tree.map(np.shape, tuple(pair))
-            if before not in (None, shapes):
-                differ = f"item {number} of the stream has the shapes {shapes}, but the previous one has {before}"
-                return ValueError(f"fit: {differ}. All pairs must have the same structure and shapes.")
-        return ValueError(f"fit: the pairs after item {self._items} of the stream cannot be stacked: {error}")
-
-    def position(self) -> Position:
-        return {"items": self._items}
-
-
 def count_of(samples: Samples | None) -> int:
     """Return the number of samples; 0 for None."""
     return 0 if samples is None else len(jax.tree.leaves(samples.xs)[0])
@@ -260,10 +163,6 @@ def count_of(samples: Samples | None) -> int:
 def _kind_of(samples: Samples) -> tuple:
     leaves, structure = jax.tree.flatten(tuple(samples))
     return structure, *((leaf.dtype, leaf.shape[1:]) for leaf in map(np.asarray, leaves))
-
-
-def _stacked(entries: tuple) -> Any:
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *entries)
 
 
 def fingerprint(position: Position | None) -> str:

@@ -109,7 +109,7 @@ def test_predictions_take_what_is_left_of_a_window_first(whole, tmp_path, capsys
     (tmp_path / "text").write_bytes(text[:1_002])
     run = tmp_path / "run"
     assert norewind("train", tmp_path / "text", "--out", run, *TEXT) == 0
-    assert everything(run)["position"]["waiting"] is not None
+    assert everything(run)["position"]["partial_window"] is not None
     (tmp_path / "text").write_bytes(text[:1_200])
     guesses = predicted(capsys, run)
     assert [guess["symbol"] for guess in guesses] == list(text[1_000:1_200])

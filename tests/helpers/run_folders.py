@@ -68,7 +68,7 @@ def everything(run: Path) -> dict:
         "metrics": [{**line, "seconds": None} for line in read_log(run / "metrics.jsonl")],
         "predictions": log.read_bytes() if log.exists() else None,
         "arrays": comparable(arrays),
-        **{name: comparable(beside[name]) for name in ("samples", "position", "tally", "score", "watch")},
+        **{name: comparable(beside[name]) for name in ("samples", "position", "tally", "score", "divergence")},
     }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from norewind.streams import ReadOptions, RowStream, Source, StreamError
 from norewind.streams.source import BLOCK_BYTES
 
-policies = st.sampled_from(["fail", "skip"])
+policies = st.sampled_from(["stop", "skip"])
 quick = settings(
     derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck)
 )
@@ -47,7 +47,7 @@ class Pipe:
         os.close(self.reader)
 
 
-def row_stream(source, make=RowStream, *, read_options=ReadOptions(), missing="last", bad="fail", **options):  # noqa: B008
+def row_stream(source, make=RowStream, *, read_options=ReadOptions(), missing="last", bad="stop", **options):  # noqa: B008
     """A stream of rows, with some of its read options among the others."""
     return make(source, read_options=replace(read_options, missing=missing, bad=bad), **options)
 

@@ -1,10 +1,10 @@
-"""Lines of metrics: how many there are, over how many samples each, and how the watch reads them."""
+"""Lines of metrics: how many there are, over how many samples each, and how the detector of divergence reads them."""
 
 import numpy as np
 import pytest
 
 from norewind.plotting.figures import curves_figure
-from norewind.scoring.metrics import WATCHED_SAMPLES, Watch, next_line
+from norewind.scoring.metrics import DETECTION_SAMPLES, DivergenceDetector, next_line
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -27,11 +27,11 @@ def test_points_of_a_curve_are_means_of_20_samples_or_more():
 
 
 def test_the_watch_sees_short_lines_together():
-    watch = Watch()
+    detector = DivergenceDetector()
     for number in range(1, 501):
-        watch.check({"samples": 100 * number, "loss": 1.0, "carry": 1.0, "baseline": 2.0}, WATCHED_SAMPLES)
-    assert watch.good == 5
+        detector.check({"samples": 100 * number, "loss": 1.0, "carry": 1.0, "baseline": 2.0}, DETECTION_SAMPLES)
+    assert detector.good == 5
     # Fifty bad lines in a row are one odd stretch.
     for number in range(501, 551):
-        watch.check({"samples": 100 * number, "loss": 9.0, "carry": 1.0, "baseline": 2.0}, WATCHED_SAMPLES)
-    assert watch.healthy
+        detector.check({"samples": 100 * number, "loss": 9.0, "carry": 1.0, "baseline": 2.0}, DETECTION_SAMPLES)
+    assert detector.healthy

@@ -48,7 +48,7 @@ def test_simple_forecasts_are_those_of_their_definition(daily, horizon):
     known = 9 + horizon  # ten values tell a deviation
     means = np.array([values[: t - horizon + 1].mean() for t in range(known, ROWS)])
     for name, forecasts in {
-        "mean": means,
+        "baseline": means,
         "model": means,  # its forecast is 0 standard deviations
         "persistence": values[known - horizon : ROWS - horizon],
         "seasonal": values[: ROWS - 24],
@@ -90,7 +90,7 @@ def test_a_model_that_loses_is_told_so(daily):
 
 def test_the_last_half_is_compared_even_if_the_best_period_changes():
     errors = {"power": {"mae": 1.0, "rmse": 1.0, "rows": 10}}
-    names = ("model", "mean", "persistence", "seasonal")
+    names = ("model", "baseline", "persistence", "seasonal")
     lines = [
         {"samples": 10 * i, "loss": 1.0, "period": 12 if i < 9 else 7, "errors": dict.fromkeys(names, errors)}
         for i in range(1, 11)

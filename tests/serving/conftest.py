@@ -31,6 +31,6 @@ def diverge(monkeypatch):
         def check(*_):
             raise Diverged(f"at sample {sample} it went wrong.", sample)
 
-        monkeypatch.setattr("norewind.scoring.metrics.Watch.check", check)
+        monkeypatch.setattr("norewind.scoring.metrics.DivergenceDetector.check", check)
 
     return at

@@ -15,8 +15,8 @@ from norewind.serving.queues import Incoming
 from norewind.serving.row_model import SeriesModel
 from norewind.serving.service import Service
 from norewind.streams.stream import BadRow
-from norewind.training.fit import Hooks
 from norewind.training.folder import RunFolder, saved_run
+from norewind.training.hooks import Hooks
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import train
 

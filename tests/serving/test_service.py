@@ -46,7 +46,7 @@ def test_learning_in_the_service_is_training(run, tmp_path):
         idle.close()
     whole, part = everything(tmp_path / "whole"), everything(run)
     # The line of metrics at the end of the stream stands where the run was cut.
-    for name in ("arrays", "predictions", "samples", "tally", "score", "watch"):
+    for name in ("arrays", "predictions", "samples", "tally", "score", "divergence"):
         assert whole[name] == part[name], name
     assert answers == read_log(run / "predictions.jsonl")[300:340]
     # And the folder is a run like any other: the same stream goes on.

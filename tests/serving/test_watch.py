@@ -12,13 +12,14 @@ import pytest
 pytest.importorskip("uvicorn")
 from run_folders import newest
 
-from norewind.serving.page_feed import FolderFeed, Tail, about
+from norewind.serving.page_feed import FolderFeed, about
 from norewind.storage.checkpoint import _write, read
+from norewind.training.log import LogTail
 
 
 def test_a_log_is_followed_also_when_it_is_cut(tmp_path):
     path = tmp_path / "log.jsonl"
-    tail = Tail(path)
+    tail = LogTail(path)
     assert tail.new() == (False, [])
     path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
     assert tail.new() == (False, [{"a": 1}, {"a": 2}])
@@ -32,7 +33,7 @@ def test_a_log_is_followed_also_when_it_is_cut(tmp_path):
     path.write_text('{"b": 7}\n{"b": 8}\n')
     assert tail.new() == (True, [{"b": 7}, {"b": 8}])
     path.write_text("".join(f'{{"n": {n}}}\n' for n in range(1000)))
-    assert Tail(path, 3).new() == (False, [{"n": 997}, {"n": 998}, {"n": 999}])
+    assert LogTail(path, 3).new() == (False, [{"n": 997}, {"n": 998}, {"n": 999}])
 
 
 def test_the_newest_rows_come_from_predictions_or_from_the_checkpoint(run):
@@ -82,7 +83,7 @@ def test_a_run_that_is_resumed_begins_again_on_the_page(run):
 
 def test_a_log_that_cannot_be_read_has_no_new_lines(tmp_path):
     (tmp_path / "log").mkdir()
-    assert Tail(tmp_path / "log").new() == (False, [])
+    assert LogTail(tmp_path / "log").new() == (False, [])
 
 
 def test_the_page_reads_only_what_the_feed_sends(run):
@@ -119,7 +120,7 @@ class TestWatch:
         path = newest(run)
         arrays, entries = read(path)
         path.unlink()
-        _write(path.parent, int(path.name[:15]), arrays, {**entries, "watch": "x"})
+        _write(path.parent, int(path.name[:15]), arrays, {**entries, "divergence": "x"})
         feed = FolderFeed(run)
-        assert feed.status()["watch"] == "healthy"
+        assert feed.status()["divergence"] == "healthy"
         assert feed._checkpoint == newest(run)  # and is not read again at every look

@@ -86,7 +86,7 @@ def csv_of(lines, last):
 def options_of(data, keyed):
     inputs = data.draw(st.sampled_from([["a"], ["a", "mode"], ["a", "t"], ["mode", "t", "a"]]))
     chosen = {
-        "missing": data.draw(st.sampled_from(["last", "mean", "fail", "skip"])),
+        "missing": data.draw(st.sampled_from(["last", "mean", "stop", "skip"])),
         "bad": data.draw(policies),
         "copy": data.draw(st.sampled_from([[], ["mode"], ["a", "t"]])),
         "inputs": [name for name in inputs if name != "mode" or not keyed],
@@ -144,7 +144,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-@pytest.mark.parametrize("bad", ["fail", "skip"])
+@pytest.mark.parametrize("bad", ["stop", "skip"])
 @pytest.mark.parametrize("column", range(4))
 def test_one_odd_field_among_plain_ones(one_by_one, column, bad, keyed):
     options = {"inputs": ["a", "t"], "targets": ["b"], "copy": ["t"], "bad": bad, "missing": bad}
@@ -177,7 +177,7 @@ def test_rows_of_other_shards_are_left_to_the_next_take(one_by_one, number):
     ],
     ids=["blank lines", "mark", "mark before an object", "objects across lines", "two objects in a line"],
 )
-@pytest.mark.parametrize("bad", ["fail", "skip"])
+@pytest.mark.parametrize("bad", ["stop", "skip"])
 def test_lines_that_are_not_what_they_seem(one_by_one, text, read_options, bad):
     check(text.encode(), [30], {"read_options": read_options, "bad": bad}, one_by_one)
 

@@ -82,7 +82,7 @@ def row_options():
     return st.fixed_dictionaries(
         {
             "horizon": st.integers(0, 3),
-            "missing": st.sampled_from(["last", "mean", "fail", "skip"]),
+            "missing": st.sampled_from(["last", "mean", "stop", "skip"]),
             "bad": policies,
             "standardise": st.booleans(),
         }
@@ -256,7 +256,7 @@ any_options = st.fixed_dictionaries(
     {
         "alphabet": st.sampled_from([None, "ab,1\n"]),
         "bad": policies,
-        "missing": st.sampled_from(["last", "mean", "fail", "skip"]),
+        "missing": st.sampled_from(["last", "mean", "stop", "skip"]),
         "horizon": st.integers(0, 2),
         "header": st.booleans(),
         "standardise": st.booleans(),

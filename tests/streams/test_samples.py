@@ -144,7 +144,7 @@ def test_missing_inputs_before_the_first_value():
 def test_a_label_that_comes_late_is_a_horizon_and_a_missing_one_is_not_learned_from():
     text = '{"x": 1, "label": null}\n{"x": 2, "label": 10}\n{"x": 3}\n{"x": 4, "label": "30"}\n'
     _, xs, targets, _, last, _ = rows_of(
-        text, read_options=JSONL, inputs=["x"], targets=["label"], missing="fail", standardise=False
+        text, read_options=JSONL, inputs=["x"], targets=["label"], missing="stop", standardise=False
     )
     assert xs[:, 0].tolist() == [1, 2, 3, 4]
     np.testing.assert_array_equal(targets[:, 0], [np.nan, 10, np.nan, 30])
@@ -290,7 +290,7 @@ def test_bad_rows(bad, tmp_path):
 
 def test_a_missing_value_that_may_not_be():
     with Pipe(b"a,b\n1,2\n3,\n") as source:
-        stream = RowStream(source, read_options=ReadOptions(missing="fail"))
+        stream = RowStream(source, read_options=ReadOptions(missing="stop"))
         assert len(stream.take(2).xs) == 1
         with pytest.raises(StreamError, match=r"line 3 .*: column 'b' has no value"):
             stream.take(1)
@@ -330,7 +330,7 @@ def test_a_line_that_is_cut_off(text, format):
         ("a,b\n1,2\n", {"steps": (3, 2)}, "the steps must be in increasing order"),
         ("a,b\n1,2\n", {"steps": (0, 2)}, "the steps must be 1 to 1,000,000 rows, or 0 alone"),
         ("a,b\n1,2\n", {"read_options": ReadOptions(delimiter=", ")}, "the delimiter must be one character"),
-        ("a,b\n1,2\n", {"missing": "zero"}, "missing must be one of last, mean, fail, skip, not 'zero'"),
+        ("a,b\n1,2\n", {"missing": "zero"}, "missing must be one of last, mean, stop, skip, not 'zero'"),
     ],
 )
 def test_columns_and_settings_that_do_not_fit(text, options, message):

@@ -107,7 +107,7 @@ def test_partitions_move_with_their_keys_also_from_a_worker_that_is_killed(clust
         expected = [answer for part in cluster.committed(answers).values() for answer in part]
         assert sorted(expected, key=lambda answer: answer[1]["offset"]) == [entry[1:] for entry in found]
         ours, theirs = everything(crew.out / f"partition-{partition}"), everything(alone)
-        for name in ("arrays", "samples", "tally", "score", "watch"):
+        for name in ("arrays", "samples", "tally", "score", "divergence"):
             assert ours[name] == theirs[name], name
         assert keys_in(crew.out / f"partition-{partition}") == keys_in(alone) != {}
 

@@ -18,6 +18,7 @@ from norewind.sweeps import workers
 from norewind.sweeps.record import RECORDS, read_records, write_record
 from norewind.sweeps.sweep import finished_records, sweep
 from norewind.sweeps.workers import SweepError
+from norewind.training.log import LogTail
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
 
@@ -129,7 +130,7 @@ def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, tmp_path / "script.py", tmp_path / "out"], stderr=subprocess.PIPE)
     folder = tmp_path / "out" / "folders" / "long"
-    wait_for(lambda: workers.last_line(folder / "metrics.jsonl"))
+    wait_for(lambda: LogTail(folder / "metrics.jsonl").new()[1])
     process.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in process.communicate()[1]
     assert process.returncode != 0

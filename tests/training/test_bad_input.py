@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
         ("missing.csv", b"a,b\n1,2\n", ("--inputs", "c"), ["no column 'c'", "'a', 'b'"]),
         ("word.csv", b"a,b\n1,2\n2,3\n3,x\n", (), ["line 4 (byte 12)", "'b'", "'x' is not a number"]),
         ("inf.csv", b"a\n1\n2\ninf\n", (), ["line 4 (byte 6)", "'inf' is too large"]),
-        ("nan.csv", b"a\n1\n2\nNaN\n", ("--missing", "fail"), ["line 4 (byte 6)", "'a' has no value"]),
+        ("nan.csv", b"a\n1\n2\nNaN\n", ("--missing", "stop"), ["line 4 (byte 6)", "'a' has no value"]),
         ("strange.txt", b"abxab", ("--format", "text", "--alphabet", "ab"), ["byte 2", "'x'"]),
         ("full.txt", b"abcab", ("--format", "text", "--alphabet-size", "2"), ["byte 2", "'c'"]),
     ],

@@ -7,7 +7,7 @@ import pytest
 from run_folders import SMALL, assert_refused, newest, norewind
 
 from norewind.scoring import metrics
-from norewind.scoring.metrics import Diverged, Watch
+from norewind.scoring.metrics import Diverged, DivergenceDetector
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -32,7 +32,7 @@ def test_a_carry_that_grows_ends_with_a_code_of_its_own(whole, tmp_path, capsys,
     words = ["the run diverged: at sample 300 the norm of the carry is", "is kept"]
     assert_refused(capsys, code, *words, expected=3)
     assert int(newest(run).name[:15]) == 250
-    code = norewind("train", whole / "table.csv", "--out", tmp_path / "off", *SMALL, "--no-watch")
+    code = norewind("train", whole / "table.csv", "--out", tmp_path / "off", *SMALL, "--no-stop-if-diverged")
     assert code == 0
 
 
@@ -41,54 +41,54 @@ def line(loss, carry=1.0, baseline: float | None = 2.0):
 
 
 def test_watch_wants_to_have_seen_something_learned():
-    watching = Watch()
+    detector = DivergenceDetector()
     for _ in range(50):
-        watching.check(line(9.0))
-    assert watching.healthy
+        detector.check(line(9.0))
+    assert detector.healthy
 
 
 def test_watch_tells_a_divergence_from_an_odd_stretch():
-    watching = Watch()
+    detector = DivergenceDetector()
     for loss in [1.0] * 5 + [9.0] * 4:
-        watching.check(line(loss))
-    assert not watching.healthy
-    watching.check(line(1.9))
-    assert watching.healthy
+        detector.check(line(loss))
+    assert not detector.healthy
+    detector.check(line(1.9))
+    assert detector.healthy
     for _ in range(4):
-        watching.check(line(9.0))
+        detector.check(line(9.0))
     # Saved and restored, it is as suspicious as before.
-    watching = Watch(**json.loads(json.dumps(msgspec.to_builtins(watching))))
-    assert not watching.healthy
+    detector = DivergenceDetector(**json.loads(json.dumps(msgspec.to_builtins(detector))))
+    assert not detector.healthy
     with pytest.raises(Diverged, match=r"at sample 10 the loss \(9\) .* \(2\) for 5 lines"):
-        watching.check(line(9.0))
+        detector.check(line(9.0))
 
 
 def test_watch_counts_learned_lines_in_a_row():
-    watching = Watch()
+    detector = DivergenceDetector()
     for loss in [1.0, 1.0, 1.0, 1.0, 1.95] * 3 + [9.0] * 20:
-        watching.check(line(loss))
-    assert watching.healthy
+        detector.check(line(loss))
+    assert detector.healthy
 
 
 def test_watch_knows_negative_baselines():
     """A Gaussian's loss may be below zero."""
-    watching = Watch()
+    detector = DivergenceDetector()
     for _ in range(5):
-        watching.check(line(-1.05, baseline=-1.0))
-    assert watching.good == 0
+        detector.check(line(-1.05, baseline=-1.0))
+    assert detector.good == 0
     for _ in range(5):
-        watching.check(line(-1.2, baseline=-1.0))
-    assert watching.good == 5
+        detector.check(line(-1.2, baseline=-1.0))
+    assert detector.good == 5
 
 
 @pytest.mark.parametrize("carry", [None, 1e7])
 def test_watch_bounds_the_carry(carry):
     with pytest.raises(Diverged, match="the norm of the carry is"):
-        Watch().check(line(1.0, carry=carry))
+        DivergenceDetector().check(line(1.0, carry=carry))
 
 
 def test_watch_lives_with_lines_that_say_nothing():
-    watching = Watch()
-    watching.check(line(None))
-    watching.check(line(1.0, baseline=None))
-    assert watching.healthy
+    detector = DivergenceDetector()
+    detector.check(line(None))
+    detector.check(line(1.0, baseline=None))
+    assert detector.healthy

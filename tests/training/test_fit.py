@@ -19,10 +19,10 @@ from norewind.scoring.metrics import Diverged
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import CheckpointError, checkpoints
 from norewind.streams import ByteStream, Source, TaskStream
-from norewind.training.fit import Fitted, Hooks, Intervals
+from norewind.training.fit import Fitted, Hooks, Intervals, IteratedStream
 from norewind.training.folder import FolderInUse, RunFolder, last_good
 from norewind.training.log import read_log
-from norewind.training.windows import IteratedStream, WindowedStream
+from norewind.training.windows import WindowedStream
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -117,7 +117,7 @@ def test_callbacks_hear_of_everything(model, tmp_path):
         samples=100,
         checkpoint=paths.append,
         chunk=lambda samples, loss: chunks.append((samples, loss)),
-        predictions=lambda first, samples, out: outputs.append((first, len(samples.targets), out.shape)),
+        outputs=lambda first, samples, out: outputs.append((first, len(samples.targets), out.shape)),
     )
     assert fitted == (fitted.run, 99, False, fitted.run.carry)
     assert [int(path.name[:15]) for path in paths] == [42, 81, 99]
@@ -298,9 +298,9 @@ def test_a_divergence_keeps_the_good_checkpoints(model, tmp_path):
     with pytest.raises(Diverged, match="for 5 lines"):
         train(model, stream, folder=tmp_path, score=Baseline(baselines))
     assert [int(path.name[:15]) for path in checkpoints(tmp_path / "checkpoints")] == [201, 240, 282]
-    # Nobody watches: checkpoints are written as ever.
+    # Divergence does not stop the run: checkpoints are written as ever.
     baselines = [1e9] * 5 + [-1.0] * 30
-    fitted = train(model, stream, folder=tmp_path / "off", score=Baseline(baselines), watch=False)
+    fitted = train(model, stream, folder=tmp_path / "off", score=Baseline(baselines), stop_if_diverged=False)
     assert fitted.samples == 798
 
 
@@ -322,11 +322,11 @@ def test_suspicion_survives_an_interruption(model, tmp_path):
 
 
 def test_a_suspicious_run_goes_on_without_a_watch(model, tmp_path):
-    """It was interrupted under suspicion; if nobody watches any more, checkpoints must come again."""
+    """It was interrupted under suspicion; if divergence no longer stops it, checkpoints must come again."""
     stream, baselines = [*pairs(400), *pairs(400)], [1e9] * 5 + [-1.0] * 40
     train(model, stream, folder=tmp_path, score=Baseline(baselines), samples=330)
     paths: list = []
-    train(model, stream, folder=tmp_path, score=Baseline(baselines), watch=False, checkpoint=paths.append)
+    train(model, stream, folder=tmp_path, score=Baseline(baselines), stop_if_diverged=False, checkpoint=paths.append)
     assert len(paths) > 5
 
 
@@ -361,7 +361,7 @@ def test_a_folder_is_held_by_one_thread_and_let_go(model, tmp_path):
 
 def test_what_is_saved_is_json(whole):
     extra = json.loads(json.dumps(everything(whole[0])["position"]))
-    assert extra == {"stream": {"items": 399}, "waiting": None}
+    assert extra == {"stream": {"items": 399}, "partial_window": None}
     assert Path(whole[0], "metrics.jsonl").exists()
 
 

@@ -22,8 +22,8 @@ from norewind.forecasting.forecasts import fleet_forecasts
 from norewind.storage.checkpoint import checkpoints
 from norewind.sweeps import parts as fleet_parts
 from norewind.sweeps import workers
-from norewind.training.fit import Hooks
 from norewind.training.folder import RunFolder
+from norewind.training.hooks import Hooks
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.train import train
@@ -196,7 +196,7 @@ def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
     rows = [json.loads(line)["key"] for line in (tmp_path / "run" / "predictions.jsonl").read_text().split("\n")[:8]]
     assert rows[:8] == [value if value != "\ud800" else "\\ud800" for value in values if value != ""]
     with pytest.raises(norewind.streams.StreamError, match="has no key"):
-        trained(replace(odd, bad="fail"), tmp_path / "other")
+        trained(replace(odd, bad="stop"), tmp_path / "other")
 
 
 def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkeypatch):

@@ -46,12 +46,12 @@ FORGED = {
     "sum": put([1, None], "tally", "interval"),
     "infinite sum": put([1, float("inf")], "tally", "all"),
     "interval above all": put([10**9, 0.0], "tally", "interval"),
-    "watch": put("x", "watch", "bad"),
-    "watch more": put(1, "watch", "ugly"),
+    "divergence": put("x", "divergence", "bad"),
+    "divergence more": put(1, "divergence", "ugly"),
     "score": put({}, "score"),
     "score counts": put([1, 2, 3], "score", "counts"),
     "score negative": put([-1] * 256, "score", "counts"),
-    "answered": put(99, "answered"),
+    "predicted_early": put(99, "predicted_early"),
     "seconds": put(-1.0, "seconds"),
     "seconds nan": put(float("nan"), "seconds"),
     "log outside": put({"../metrics.jsonl": 0}, "logs"),
@@ -67,23 +67,26 @@ FORGED = {
     "offset": put(-1, "position", "stream", "offset"),
     "previous": put("x", "position", "stream", "previous"),
     "previous large": put(999, "position", "stream", "previous"),
-    "waiting": put([1, 2], "position", "waiting"),
-    "waiting numbers": put([np.zeros((), np.int32)] * 2, "position", "waiting"),
-    "waiting one": put([short], "position", "waiting"),
-    "waiting None": put([None, short], "position", "waiting"),
-    "waiting lengths": put([short, np.zeros(2, np.int32)], "position", "waiting"),
-    "waiting full": put([np.zeros(3, np.int32)] * 2, "position", "waiting"),
+    "waiting": put([1, 2], "position", "partial_window"),
+    "waiting numbers": put([np.zeros((), np.int32)] * 2, "position", "partial_window"),
+    "waiting one": put([short], "position", "partial_window"),
+    "waiting None": put([None, short], "position", "partial_window"),
+    "waiting lengths": put([short, np.zeros(2, np.int32)], "position", "partial_window"),
+    "waiting full": put([np.zeros(3, np.int32)] * 2, "position", "partial_window"),
     "tally above samples": put([10**6, 1.0], "tally", "all"),
-    "watch seen": put(10**6, "watch", "seen"),
-    "watch good": put(10**6, "watch", "good"),
-    "watch waiting": put([10**6, 1.0, 1.0], "watch", "waiting"),
+    "divergence seen": put(10**6, "divergence", "seen"),
+    "divergence good": put(10**6, "divergence", "good"),
+    "divergence waiting": put([10**6, 1.0, 1.0], "divergence", "waiting"),
     "no last symbol": put(None, "position", "stream", "previous"),
     "lines": put(10**6, "position", "stream", "lines"),
     "centuries": put(1e11, "seconds"),
     "log within a line": put(100, "logs", "metrics.jsonl"),
     "no metrics": put({}, "logs"),
     "more": put(1, "more"),
-    **{f"without {name}": without(name) for name in ("position", "tally", "watch", "score", "logs", "answered")},
+    **{
+        f"without {name}": without(name)
+        for name in ("position", "tally", "divergence", "score", "logs", "predicted_early")
+    },
 }
 
 
@@ -109,7 +112,7 @@ def test_a_number_of_samples_other_than_in_the_name_is_refused(run, capsys):
 
 @pytest.mark.parametrize("part", [np.zeros(1), np.zeros((1, 1), np.int32), np.array([256], np.int32)])
 def test_waiting_samples_of_another_kind_are_refused(run, capsys, part):
-    forge(run, put([part, part, None, None, None], "position", "waiting"))
+    forge(run, put([part, part, None, None, None], "position", "partial_window"))
     code = norewind("predict", run, "--learn")
     assert_refused(capsys, code, "the samples that wait for their window")
 
@@ -135,7 +138,7 @@ def test_nothing_is_written_with_forged_symbols(run, capsys, seen):
 
 def waiting(rows, width, value=0):
     part = np.full((rows, width), value, np.float32)
-    return put([part, part, None, None, None], "position", "waiting")
+    return put([part, part, None, None, None], "position", "partial_window")
 
 
 FORGED_ROWS = {
@@ -159,6 +162,6 @@ def test_forged_rows_are_refused(whole, tmp_path, capsys, command, name):
 
 
 def test_a_forged_checkpoint_can_be_skipped(run, capsys):
-    forge(run, FORGED["answered"])
+    forge(run, FORGED["predicted_early"])
     assert norewind("resume", run, "--damaged", "skip", "--samples", 0) == 0
-    assert "more samples were answered than are waiting" in capsys.readouterr().err
+    assert "more samples were predicted early than are in the partial window" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def test_options_go_before_the_file_and_the_file_before_the_defaults(whole, tmp_
         (b"hidden = true", "hidden is True: Expected int, got bool"),
         (b'rate = "fast"', "rate is 'fast': Expected float, got str"),
         (b"rate = inf", "rate is inf, but it must be a finite number"),
-        (b"watch = 1", "watch is 1: Expected bool, got int"),
+        (b"stop_if_diverged = 1", "stop_if_diverged is 1: Expected bool, got int"),
         (b'cell = "magic"', "cell is 'magic', but it must be one of diagonal_gru, elman"),
         (b"cell = 3", "cell is 3, but it must be one of diagonal_gru, elman"),
         (b'inputs = "sun"', "inputs is 'sun': Expected array, got str"),

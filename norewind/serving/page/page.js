@@ -283,13 +283,13 @@ function showStatus() {
   const rate = rateOf("samples") ?? 0;
   const predicting = rateOf("predicted");
   const speed = rate || !isNumber(now.speed) ? rate : now.speed;
-  const trouble = now.diverged || now.watch === "suspicious";
+  const trouble = now.diverged || now.divergence === "suspicious";
   const tiles = [
     tile("Samples", short(now.samples ?? 0), isNumber(now.durable) ? `saved up to ${short(now.durable)}` : ""),
     tile("Throughput", `${short(speed)} / s`, isNumber(predicting) ? `predicting ${short(predicting)} / s` : speed ? "learning" : "not learning now"),
     tile("Loss", short(newest.loss), isNumber(newest.baseline) ? `${run.about.simple.baseline}: ${short(newest.baseline)}` : "", newest.loss > newest.baseline ? "bad" : ""),
-    tile("Divergence watch", now.diverged ? "diverged" : now.watch ?? "–",
-      now.diverged ? now.watch : run.about.watches === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
+    tile("Divergence", now.diverged ? "diverged" : now.divergence ?? "–",
+      now.diverged ? now.divergence : run.about.stop_if_diverged === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
   ];
   if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `to be learned from; ${short(now.waiting ?? 0)} for their labels`));
   else if ("silent" in now) tiles.push(tile("Newest line", isNumber(now.silent) ? ago(now.silent) : "–", "of metrics"));

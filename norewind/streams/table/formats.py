@@ -34,10 +34,10 @@ class ReadOptions:
         classes: whether the target is a class, in whatever form (text, true, 0 or 1).
         previous_targets: with a horizon of 0, whether the targets of the previous row are inputs too.
         missing: how to treat a missing input. It is replaced by the newest value of its column ("last") or by the mean
-            so far ("mean"), it is an error ("fail"), or the row is skipped and counted ("skip"). A value is missing if
+            so far ("mean"), it is an error ("stop"), or the row is skipped and counted ("skip"). A value is missing if
             its field is empty, NA, NaN or null, or if a JSON object lacks its key. A missing target is NaN, and is not
             learned from.
-        bad: how to treat rows that cannot be read otherwise. They are errors ("fail"), or are skipped and counted
+        bad: how to treat rows that cannot be read otherwise. They are errors ("stop"), or are skipped and counted
             ("skip").
     """
 
@@ -46,8 +46,8 @@ class ReadOptions:
     delimiter: str = ","
     classes: bool = False
     previous_targets: bool = False
-    missing: Literal["last", "mean", "fail", "skip"] = "last"
-    bad: Literal["fail", "skip"] = "fail"
+    missing: Literal["last", "mean", "stop", "skip"] = "last"
+    bad: Literal["stop", "skip"] = "stop"
 
 
 class LineFormat(ABC):

@@ -38,8 +38,8 @@ class RowReader:
 
     def __init__(self, source: BaseSource, read_options: ReadOptions):
         check_choice("format", read_options.format, tuple(FORMATS))
-        check_choice("missing", read_options.missing, ("last", "mean", "fail", "skip"))
-        check_choice("bad", read_options.bad, ("fail", "skip"))
+        check_choice("missing", read_options.missing, ("last", "mean", "stop", "skip"))
+        check_choice("bad", read_options.bad, ("stop", "skip"))
         if len(read_options.delimiter) != 1 or read_options.delimiter in '"\r\n':
             raise StreamError(
                 f"the delimiter must be one character, not a quote or line break: {read_options.delimiter!r}."

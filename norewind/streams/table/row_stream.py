@@ -176,7 +176,7 @@ class RowStream(SourceStream):
         self._reader.conversion = Conversion(
             self._reader.getters,
             self.kinds,
-            required=self.inputs if self._read_options.missing in ("fail", "skip") else [],
+            required=self.inputs if self._read_options.missing in ("stop", "skip") else [],
             copied=self._copied,
             clock=self._clock if self.key is None else None,
             gaps=len(times),

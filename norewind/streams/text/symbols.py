@@ -177,7 +177,7 @@ class CharacterStream(_Alphabet, _SymbolStream):
             next number when it first appears.
         size: the maximum number of different characters if there is no `alphabet`.
         bad: how to treat characters without a symbol and bytes that are not UTF-8. They end the stream with an error
-            ("fail"), or are skipped and counted ("skip").
+            ("stop"), or are skipped and counted ("skip").
         position: a position returned by another stream's `position()`, to resume there.
 
     Attributes:
@@ -203,11 +203,11 @@ class CharacterStream(_Alphabet, _SymbolStream):
         alphabet: str | None = None,
         *,
         size: int = 256,
-        bad: Literal["fail", "skip"] = "fail",
+        bad: Literal["stop", "skip"] = "stop",
         position: dict[str, Any] | None = None,
     ):
         with closed_on_error(source):
-            check_choice("bad", bad, ("fail", "skip"))
+            check_choice("bad", bad, ("stop", "skip"))
             if alphabet is not None and (fault := _alphabet_fault(alphabet)):
                 raise StreamError(f"the alphabet {alphabet!r} cannot be used: {fault}. Give every character once.")
             if size < 1:
