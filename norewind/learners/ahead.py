@@ -21,7 +21,7 @@ class AheadRun(NamedTuple):
     """A run, with the rows and forecasts that are waiting for their targets.
 
     Attributes:
-        run: the inner run. `run.state` has seen the rows already learned from, `run.ahead` all rows.
+        run: the inner run. `run.state` has seen the rows already learned from, `run.newest_state` all rows.
         xs: a ring of the inputs of the newest rows: row t is at t modulo their number.
         targets: a ring of their targets; NaN where there is no row yet.
         outputs: a ring of the forecasts made at the newest rows; zeros where there is none yet.
@@ -108,7 +108,7 @@ class Ahead(Learner):
         def empty(rows: int, like: np.ndarray, value: float = 0) -> np.ndarray:
             return np.full((rows, *np.shape(like)), value, np.asarray(like).dtype)
 
-        start = run._replace(ahead=run.state)
+        start = run._replace(newest_state=run.state)
         outputs = empty(0 if self._losses is None else self.horizon, np.ravel(output))
         samples = np.zeros((), np.int64)
         return AheadRun(start, empty(self.delay, x), empty(self.delay, target, np.nan), outputs, samples)
@@ -157,8 +157,8 @@ class Ahead(Learner):
             # Rows before the first whole window are not learned from, but the state has to see them.
             missed = old[max(0, self.delay - int(run.samples)) : start]
             if len(missed):
-                seen, _ = learner.forward(inner._replace(ahead=None), missed, count=len(missed))
-                inner = seen._replace(ahead=inner.ahead)
+                seen, _ = learner.forward(inner._replace(newest_state=None), missed, count=len(missed))
+                inner = seen._replace(newest_state=inner.newest_state)
         if made is None or count > idle:
             if start:  # rolled, not cut: chunks of the same length reuse the compiled program
                 rows = tuple(np.roll(part, -start, axis=0) for part in rows)

@@ -26,7 +26,7 @@ from norewind.storage.files import write_atomically
 __all__ = ["CheckpointError", "DamagedError", "checkpoints", "load", "save"]
 
 # Increased whenever a new version of norewind can no longer read the checkpoints of older ones.
-FORMAT = 8
+FORMAT = 9
 
 # The largest total size of a run's checkpoints in bytes. The newest is kept regardless of its size.
 MAX_CHECKPOINT_BYTES = 100_000_000
