@@ -78,7 +78,8 @@ class Fleet(KeyedLearner):
     ):
         if not isinstance(learner, Learner):
             raise checks.ModelError(f"fleet: the learner must be one for a single key, not a {type(learner).__name__}.")
-        self.horizon, self.table = learner.horizon, table
+        self.steps = learner.steps
+        self.table = table
         self.engine: Engine = learner.for_keys(run, share=share)
         own = dict(self.engine.own)
         if table is not None:
@@ -125,7 +126,7 @@ class Fleet(KeyedLearner):
             samples = self._scaled(arrays, slots, xs)
             xs, targets = samples.xs, samples.targets
         shared, losses, made, due = self.engine.learn(run.shared, arrays, slots, xs, targets)
-        outputs: Any = Forecasts(made, due) if self.horizon else made
+        outputs: Any = Forecasts(made, due)
         if samples is not None:
             add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
             outputs = KeyedOutputs(made, due, samples)

@@ -26,11 +26,13 @@ def checked_steps(what: str, steps: Sequence[int]) -> tuple[int, ...]:
         steps: the steps.
 
     Raises:
-        ModelError: they are not whole numbers of at least 1 in increasing order.
+        ModelError: they are neither whole numbers of at least 1 in increasing order, nor 0 alone.
     """
     found = tuple(int(step) for step in steps)
-    if not found or found[0] < 1 or any(later <= step for step, later in pairwise(found)):
-        raise checks.ModelError(f"{what}: steps must be whole numbers from 1 in increasing order, not {tuple(steps)}.")
+    if found != (0,) and (not found or found[0] < 1 or any(later <= step for step, later in pairwise(found))):
+        raise checks.ModelError(
+            f"{what}: steps must be whole numbers from 1 in increasing order, or 0 alone, not {tuple(steps)}."
+        )
     return found
 
 
@@ -147,8 +149,9 @@ def upcoming_forecasts(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> n
         An array with one row for each of the next `steps[-1]` rows.
     """
     late, place = nearest_steps(steps)
-    blocks = ring.reshape(*ring.shape[:2], len(steps), -1)
-    return blocks[(rows - 1 - late) % len(ring), :, place].reshape(len(late), -1)
+    _, parts, outputs = ring.shape
+    blocks = ring.reshape(len(ring), parts, len(steps), outputs // len(steps))
+    return blocks[(rows - 1 - late) % len(ring), :, place].reshape(len(late), parts * outputs // len(steps))
 
 
 @lru_cache(maxsize=64)

@@ -199,7 +199,7 @@ def test_keys_that_share_a_model_are_learned_row_by_row(horizon):
     shared, ours = fleet.init(), []
     for part in (slice(0, 77), slice(77, None)):
         shared, _, found = fleet.scan(shared, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
-        ours.append(found[0] if horizon else found)
+        ours.append(found.made)
     np.testing.assert_allclose(np.concatenate(ours), outputs, rtol=1e-4, atol=2e-5)
     for one, other in zip(jax.tree.leaves(shared.shared.params), jax.tree.leaves(run.params), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
