@@ -14,7 +14,7 @@ from norewind.core.trees import Tree
 from norewind.learners.learner import Forecasts, RowLearner
 from norewind.learners.online import Online
 from norewind.learners.packing import PackedOnline
-from norewind.learners.steps import checked_steps, delay_rows, row_offsets, same_length, upcoming_forecasts
+from norewind.learners.steps import checked_steps, exchange_rows, is_not_forecast, same_length, upcoming_forecasts
 
 
 class AheadRun(NamedTuple):
@@ -92,7 +92,9 @@ class Ahead(RowLearner):
         self.parts = parts
         # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
         self.delay = self.horizon + window - 1 if self.horizon else 0
-        self._waits = tuple(self.delay - step for step in self.steps)
+        self._delays = np.array([self.delay])
+        self._steps = np.array(self.steps)
+        self._waits = self.delay - self._steps
         self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
@@ -147,9 +149,9 @@ class Ahead(RowLearner):
     ) -> tuple[AheadRun, np.ndarray, Forecasts]:
         """Learn from the rows before these, whose targets have arrived, and forecast from these."""
         newest, known = self._flat(xs), self._flat(targets)
-        rows, seen, width = count * self.window, int(run.samples), known.shape[1] // len(self.steps)
-        late_xs, old = _delayed(run.xs, row_offsets((self.delay,), newest.shape[1]), seen, newest, rows)
-        late_targets, due_targets = _delayed(run.targets, row_offsets(self._waits, width), seen, known, rows)
+        rows, seen = count * self.window, int(run.samples)
+        late_xs, old = _exchanged(run.xs, self._delays, seen, newest, rows)
+        late_targets, due_targets = _exchanged(run.targets, self._waits, seen, known, rows)
         inner, made = self._learn(run, (old, due_targets, newest), idle, count)
         waiting, due = self._exchange(run, made, rows)
         losses = np.zeros(len(newest))
@@ -158,7 +160,7 @@ class Ahead(RowLearner):
             losses[: max(0, self.steps[0] - seen)] = 0
         new = AheadRun(inner, late_xs, late_targets, waiting, run.samples + rows)
         losses = losses if self.window == 1 else losses.reshape(-1, self.window).sum(axis=1)
-        return new, losses, Forecasts(self._steps(made), self._steps(due))
+        return new, losses, Forecasts(self._windows(made), self._windows(due))
 
     def _learn(self, run: AheadRun, rows: tuple[np.ndarray, ...], idle: int, count: int) -> tuple[Any, np.ndarray]:
         """Return the inner run after the steps (the first ones idle), and the forecasts made at the newest rows."""
@@ -176,7 +178,7 @@ class Ahead(RowLearner):
         if made is None or count > idle:
             if start:  # rolled, not cut: chunks of the same length reuse the compiled program
                 rows = tuple(np.roll(part, -start, axis=0) for part in rows)
-            xs, targets, newest = map(self._steps, rows)
+            xs, targets, newest = map(self._windows, rows)
             inner, _, outputs = learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
             later = np.asarray(outputs).reshape(len(old), -1)
             made = later if made is None else np.concatenate([made[:start], later[: len(later) - start]])
@@ -195,8 +197,7 @@ class Ahead(RowLearner):
             return run.outputs, made
         if self._losses is None:
             return run.outputs, None
-        offsets = row_offsets(self.steps, made.shape[1] // (self.parts * len(self.steps)), parts=self.parts)
-        return _delayed(run.outputs, offsets, int(run.samples), made, rows)
+        return _exchanged(run.outputs, self._steps, int(run.samples), made, rows, self.parts)
 
     def upcoming(self, run: AheadRun) -> np.ndarray:
         rows, outputs = run.outputs.shape
@@ -204,12 +205,12 @@ class Ahead(RowLearner):
         return upcoming_forecasts(ring, self.steps, int(run.samples))
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
-        from norewind.learners.keys.networks import NetworkEngine, PendingRows
+        from norewind.learners.keys.networks import KeyedNetworks, PendingRows
 
         if self.window > 1:
             return super().for_keys(run, share=share)
         pending = PendingRows(run.xs, run.targets, run.outputs, self.steps, self.parts, self._losses)
-        return NetworkEngine(self.learner, run.run, share, pending if self.horizon else None)
+        return KeyedNetworks(self.learner, run.run, share, pending if self.horizon else None)
 
     def reset(self, run: AheadRun) -> AheadRun:
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
@@ -225,13 +226,13 @@ class Ahead(RowLearner):
         """Replace targets that no earlier row has forecast with NaN."""
         if seen >= self.horizon:
             return known
-        before = np.arange(seen, seen + len(known))[:, None] < np.repeat(self.steps, known.shape[1] // len(self.steps))
+        before = is_not_forecast(np.arange(seen, seen + len(known)), self.steps, known.shape[1])
         return np.where(before, np.nan, known).astype(known.dtype) if len(self.steps) > 1 else known
 
     def _flat(self, steps: np.ndarray) -> np.ndarray:
         return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
 
-    def _steps(self, rows: Any) -> Any:
+    def _windows(self, rows: Any) -> Any:
         return rows if self.window == 1 or rows is None else rows.reshape(-1, self.window, *rows.shape[1:])
 
 
@@ -241,13 +242,15 @@ def _losses_of(loss: Loss) -> Callable:
     return jax.jit(jax.vmap(loss))
 
 
-def _delayed(
-    ring: np.ndarray, offsets: np.ndarray, row: int, new: np.ndarray, rows: int
+def _exchanged(
+    ring: np.ndarray, steps: np.ndarray, first: int, new: np.ndarray, rows: int, parts: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a ring after the first `rows` of the new rows, and the earlier values of their columns; see `delay_rows`.
+    """Return a ring after the first `rows` of the new rows, and the values of earlier rows; see `exchange`.
 
     Both are new arrays, so that a failed or a repeated call finds its run unchanged.
     """
-    ring, old = ring.copy(), np.zeros(new.shape, ring.dtype)
-    delay_rows(ring, offsets, row, new[:rows], old)
-    return ring, old
+    rings = ring[None].copy()
+    old = np.zeros(new.shape, ring.dtype)
+    slots = np.zeros(rows, np.int64)
+    exchange_rows(rings, steps, parts, slots, np.arange(first, first + rows), np.ascontiguousarray(new), old)
+    return rings[0], old

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
-from norewind.learners.keys.engine import Engine
+from norewind.learners.keys.keyed_program import KeyedProgram
 
 
 class Forecasts(NamedTuple):
@@ -138,8 +138,8 @@ class Learner(BaseLearner):
             The run at the start of a sequence.
         """
 
-    def for_keys(self, run: Any, *, share: bool = False) -> Engine:
-        """Return an engine that runs this learner for many keys, each with its own run.
+    def for_keys(self, run: Any, *, share: bool = False) -> KeyedProgram:
+        """Return a program that runs this learner for many keys, each with its own run.
 
         Args:
             run: the run that every key starts from.

@@ -126,9 +126,9 @@ class LeastSquares(RowLearner):
         return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
 
     def for_keys(self, run: LeastSquaresRun, *, share: bool = False) -> Any:
-        from norewind.learners.keys.squares import LeastSquaresEngine
+        from norewind.learners.keys.squares import KeyedLeastSquares
 
-        return super().for_keys(run, share=True) if share else LeastSquaresEngine(self, run)
+        return super().for_keys(run, share=True) if share else KeyedLeastSquares(self, run)
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray:
         return upcoming_forecasts(run.outputs, self.steps, run.model.rows[0])

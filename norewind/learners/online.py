@@ -270,9 +270,9 @@ class Online(Learner):
         return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
 
     def for_keys(self, run: Run, *, share: bool = False) -> Any:
-        from norewind.learners.keys.networks import NetworkEngine
+        from norewind.learners.keys.networks import KeyedNetworks
 
-        return NetworkEngine(self, run, share)
+        return KeyedNetworks(self, run, share)
 
     def reset(self, run: Run, when: Any = True) -> Run:
         """Begin a new sequence.

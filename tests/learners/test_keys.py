@@ -99,7 +99,7 @@ def test_networks_of_keys_forecast_all_steps(share):
             np.testing.assert_allclose(a[own], b, rtol=1e-4, atol=2e-5)
         place = fleet.slots.names.index(key)
         record = fleet.slots._records([place])[0]
-        np.testing.assert_allclose(fleet.engine.upcoming(record), ahead.upcoming(run), rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(fleet.program.upcoming(record), ahead.upcoming(run), rtol=1e-4, atol=2e-5)
 
 
 def test_what_cannot_be_run_for_keys_says_so():
@@ -114,7 +114,7 @@ def test_what_cannot_be_run_for_keys_says_so():
 def test_keys_that_share_a_network_cannot_answer_single_rows():
     fleet = norewind.fleets.Fleet(*learner("bptt"), share=True)
     with pytest.raises(norewind.core.ModelError, match="only while it learns"):
-        fleet.engine.answer(dict(fleet.slots.arrays), np.zeros((1, 2), np.float32))
+        fleet.program.answer(dict(fleet.slots.arrays), np.zeros((1, 2), np.float32))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.alignment import aligned_array
 from norewind.learners.chunks import chunk_is_finite, scan_some
-from norewind.learners.keys.engine import NetworkProgram, SlotArrays
+from norewind.learners.keys.keyed_program import NetworkProgram, SlotArrays
 from norewind.learners.online import Online, forward_samples
 
 # The number of keys that a program computes in parallel. The runs of this many small models fit a core's cache.

@@ -11,7 +11,7 @@ from norewind.core.run import Nonfinite, NonFiniteError, Run, Update
 from norewind.core.trees import Tree, all_finite, concatenated, strong
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import scan_some
-from norewind.learners.keys.engine import NetworkProgram, SlotArrays
+from norewind.learners.keys.keyed_program import NetworkProgram, SlotArrays
 from norewind.learners.keys.private import with_prng_keys, without_prng_keys
 from norewind.learners.online import Online
 
