@@ -221,7 +221,7 @@ def test_a_reset_begins_again_with_the_parameters_learned():
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    for steps in ((0,), (), (2, 1), (1, 1)):
+    for steps in ((0, 1), (), (2, 1), (1, 1)):
         with pytest.raises(ValueError, match="Ahead: steps must be"):
             Ahead(ahead_of("rtrl", (1,))[0].learner, squared_error, steps)
     learner, run = ahead_of("rtrl", (1,))
@@ -233,14 +233,14 @@ def test_what_does_not_fit_is_refused(tmp_path):
         learner.learner.forward(run.run, xs, count=31)
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
-    for horizon, size, message in (
-        (2, 1, "use norewind.learners.Ahead.*steps=stream.steps"),
-        (3, 4, "takes windows of 1"),
-        (0, 1, "without"),
+    for steps, size, message in (
+        ((2,), 1, "use norewind.learners.Ahead.*steps=stream.steps"),
+        ((3,), 4, "takes windows of 1"),
+        ((0,), 1, "use norewind.learners.Ahead.*steps=stream.steps"),
     ):
         learner, run = ahead_of("rtrl", (3,))
-        columns = {"inputs": ["a"], "targets": ["b"]} if horizon == 0 else {}
-        with RowStream(Source(path), horizon=horizon, **columns) as stream, pytest.raises(ValueError, match=message):
+        columns = {"inputs": ["a"], "targets": ["b"]} if steps == (0,) else {}
+        with RowStream(Source(path), steps=steps, **columns) as stream, pytest.raises(ValueError, match=message):
             fit(stream, learner, run, window=size)
 
 
