@@ -34,7 +34,7 @@ def learned(content: bytes, budget: float) -> tuple[float, float]:
     from norewind.training import auto
 
     symbols = np.frombuffer(content, np.uint8).astype(np.int32)
-    learner, run = auto.text(256, budget, 0, whole=False)
+    learner, run = auto.text(256, budget, 0, only_targets=True)
     window, steps = learner.window, CHUNK // learner.window
     length = (len(symbols) - 1) // window
     xs, targets = (part[: length * window].reshape(length, window) for part in (symbols[:-1], symbols[1:]))

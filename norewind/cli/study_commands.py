@@ -118,7 +118,6 @@ def models_and_samples(settings: Settings, count: int) -> tuple[Any, tuple[Any, 
     import numpy as np
 
     from norewind.core import checks
-    from norewind.learners.steps import row_offsets, shift_columns
     from norewind.training.build import cell_of, loss_of
     from norewind.training.opening import open_stream
 
@@ -132,7 +131,10 @@ def models_and_samples(settings: Settings, count: int) -> tuple[Any, tuple[Any, 
     xs = rows.xs[: max(0, len(rows.xs) - steps[-1])]
     targets = rows.targets[: len(xs)].copy()
     if not opened.shape.symbols:
-        shift_columns(rows.targets, row_offsets(steps, opened.shape.targets), targets)
+        width = opened.shape.targets
+        for place, step in enumerate(steps):
+            block = slice(place * width, (place + 1) * width)
+            targets[:, block] = rows.targets[step : step + len(xs), block]
     if not opened.shape.symbols and np.isnan(targets).all():
         # The first rows only determine the scale of a column.
         known = f"none of the first {len(targets)} samples has a known target that varies"

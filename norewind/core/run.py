@@ -1,7 +1,7 @@
 """A training run, and one step of learning as a function from run to run."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,10 @@ import optax
 from norewind.core import checks
 from norewind.core.estimator import Estimate, Estimator
 from norewind.core.optimizers import at_sample
-from norewind.core.trees import Tree, all_finite, strong, where
+from norewind.core.trees import Tree, all_finite, norm, strong, where
+
+# What a step does about numbers that are not finite; see `Update.step`.
+Nonfinite = Literal["ignore", "mark", "report", "skip"]
 
 
 class Run(NamedTuple):
@@ -28,7 +31,7 @@ class Run(NamedTuple):
         skipped: the number of steps dropped because a number was not finite.
         initial_state: the state that a reset returns to.
         pending: the inputs that are still waiting for their targets, oldest first.
-        ahead: the state after the pending inputs; None if there are none.
+        newest_state: the state after all inputs, also those not learned from yet; None if it is `state`.
     """
 
     params: Tree
@@ -40,7 +43,7 @@ class Run(NamedTuple):
     skipped: jax.Array
     initial_state: Tree
     pending: tuple[Tree, ...] = ()
-    ahead: Tree = None
+    newest_state: Tree = None
 
     def __repr__(self) -> str:
         pending = f", {len(self.pending)} inputs wait for their targets" if self.pending else ""
@@ -105,17 +108,46 @@ class Update:
         """
         return checks.transition_result(self.estimator.model.transition(params, state, x), state)
 
-    def advance(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
-        """Learn from one sample or window.
+    def step(
+        self, run: Run, x: Tree, target: Tree, newest: Tree = None, *, nonfinite: Nonfinite = "ignore"
+    ) -> tuple[Run, Estimate, jax.Array | None]:
+        """Learn from one sample or window, then answer a newer input if there is one.
 
         Args:
             run: the run before it.
             x: the input.
             target: the target of the loss.
+            newest: a newer input, to be answered with `run.newest_state` after learning; None for none.
+            nonfinite: what to do about a loss, gradient, state or carry that is not finite. `"ignore"`: nothing.
+                `"mark"`: return a loss of NaN if the gradient is not finite, which clipping could hide. `"report"`:
+                return whether all numbers are finite. `"skip"`: also leave the run unchanged, except its counts.
 
         Returns:
-            The new run, and the estimate of this step.
+            The new run, the estimate of this step (its output is that of the newer input, if there is one), and whether
+            all numbers are finite; None if that is not asked for.
         """
+        new, estimate = self._learn(run, x, target)
+        finite = None
+        if nonfinite == "mark":
+            estimate = estimate._replace(loss=jnp.where(jnp.isfinite(norm(estimate.grad)), estimate.loss, jnp.nan))
+        elif nonfinite != "ignore":
+            # A state may hold an infinity on purpose, such as a running minimum that starts there.
+            finite = all_finite((estimate.loss, estimate.grad, new.params, new.carry)) & (
+                all_finite(new.state) | ~all_finite(run.state)
+            )
+        if finite is not None and nonfinite == "skip":
+            kept = run._replace(steps=new.steps, samples=new.samples, skipped=_saturating_add(run.skipped, 1))
+            new = where(finite, new, kept)
+        if newest is None:
+            return new, estimate, finite
+        state, output = self.transition(new.params, new.newest_state, newest)
+        answered, estimate = new._replace(newest_state=strong(state)), estimate._replace(output=output)
+        if finite is None:
+            return answered, estimate, None
+        still_finite = newest_state_is_finite(new, answered)
+        return where(still_finite, answered, new) if nonfinite == "skip" else answered, estimate, finite & still_finite
+
+    def _learn(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         state, carry, estimate = self.estimator.step(run.params, run.state, run.carry, x, target)
         updates, opt_state = self.optimizer.update(
             estimate.grad, at_sample(run.opt_state, run.samples), run.params, value=estimate.loss, grad=estimate.grad
@@ -130,39 +162,6 @@ class Update:
         )
         return strong(new), estimate
 
-    def advance_and_check(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
-        """Learn from one sample or window, and check that all numbers are finite.
-
-        Args:
-            run: the run before it.
-            x: the input.
-            target: the target of the loss.
-
-        Returns:
-            The new run, the estimate of this step, and whether all numbers are finite.
-        """
-        new, estimate = self.advance(run, x, target)
-        # A state may hold an infinity on purpose, such as a running minimum that starts there.
-        finite = all_finite((estimate.loss, estimate.grad, new.params, new.carry)) & (
-            all_finite(new.state) | ~all_finite(run.state)
-        )
-        return new, estimate, finite
-
-    def advance_if_finite(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate, jax.Array]:
-        """Learn from one sample or window, unless that gives a number that is not finite: then only the counts change.
-
-        Args:
-            run: the run before it.
-            x: the input.
-            target: the target of the loss.
-
-        Returns:
-            The new run, the estimate of this step, and whether all numbers were finite.
-        """
-        new, estimate, finite = self.advance_and_check(run, x, target)
-        kept = run._replace(steps=new.steps, samples=new.samples, skipped=_saturating_add(run.skipped, 1))
-        return where(finite, new, kept), estimate, finite
-
     def reset(self, run: Run, when: jax.Array) -> Run:
         """Start a new sequence from the initial state, and forget the past.
 
@@ -175,9 +174,21 @@ class Update:
         """
         return run._replace(
             state=where(when, run.initial_state, run.state),
-            ahead=None if run.ahead is None else where(when, run.initial_state, run.ahead),
+            newest_state=None if run.newest_state is None else where(when, run.initial_state, run.newest_state),
             carry=self.estimator.reset(run.params, run.initial_state, run.carry, when),
         )
+
+
+def newest_state_is_finite(before: Run, after: Run) -> jax.Array:
+    """Return whether the newest state is finite. One that was not finite from the start may be so on purpose.
+
+    Args:
+        before: an earlier run.
+        after: the run to check.
+    """
+    if after.newest_state is None:
+        return jnp.array(True)
+    return all_finite(after.newest_state) | ~all_finite((before.newest_state, before.initial_state))
 
 
 def explain(what: str, error: Exception, update: Update, run: Any, *inputs: Tree) -> None:

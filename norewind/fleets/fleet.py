@@ -12,7 +12,7 @@ from norewind.core.trees import Tree, concatenated
 from norewind.engines.kernels import kernel
 from norewind.fleets.keyed_learner import KeyedLearner, KeyedOutputs, KeyForecasts
 from norewind.fleets.slots import KeyRecords, Slots
-from norewind.learners.keys.engine import Engine
+from norewind.learners.keys.keyed_program import KeyedProgram
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.steps import nearest_steps
 from norewind.storage.checkpoint import MAX_CHECKPOINT_BYTES
@@ -78,9 +78,10 @@ class Fleet(KeyedLearner):
     ):
         if not isinstance(learner, Learner):
             raise checks.ModelError(f"fleet: the learner must be one for a single key, not a {type(learner).__name__}.")
-        self.horizon, self.table = learner.horizon, table
-        self.engine: Engine = learner.for_keys(run, share=share)
-        own = dict(self.engine.own)
+        self.steps = learner.steps
+        self.table = table
+        self.program: KeyedProgram = learner.for_keys(run, share=share)
+        own = dict(self.program.own)
         if table is not None:
             statistics, waiting, seen = (part[0] for part in nothing_known(table))
             own |= {"statistics": statistics, "waiting": waiting, "seen": seen, "errors": np.zeros(4)}
@@ -96,7 +97,7 @@ class Fleet(KeyedLearner):
 
     def init(self) -> FleetRun:
         """Start a run without keys."""
-        return FleetRun(self.engine.shared)
+        return FleetRun(self.program.shared)
 
     def scan(
         self, run: FleetRun, xs: Keyed, targets: Any = None, *, count: int | None = None, outputs: bool = False
@@ -118,14 +119,14 @@ class Fleet(KeyedLearner):
         """Learn from samples of at most as many keys as may be resident."""
         slots, arrays, samples = self.slots.load(keys), self.slots.arrays, None
         # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
-        order = np.argsort(slots * len(slots) + np.arange(len(slots))) if self.engine.any_order else None
+        order = np.argsort(slots * len(slots) + np.arange(len(slots))) if self.program.any_order else None
         if order is not None:
             slots, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (slots, xs, targets))
         if self.table is not None:
             samples = self._scaled(arrays, slots, xs)
             xs, targets = samples.xs, samples.targets
-        shared, losses, made, due = self.engine.learn(run.shared, arrays, slots, xs, targets)
-        outputs: Any = Forecasts(made, due) if self.horizon else made
+        shared, losses, made, due = self.program.learn(run.shared, arrays, slots, xs, targets)
+        outputs: Any = Forecasts(made, due)
         if samples is not None:
             add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
             outputs = KeyedOutputs(made, due, samples)
@@ -144,7 +145,7 @@ class Fleet(KeyedLearner):
     def answer(self, records: np.ndarray, rows: np.ndarray) -> KeyedOutputs:
         arrays = {name: records[name].copy() for name in self.slots.arrays}
         samples = self._scaled(arrays, np.arange(len(rows)), rows)
-        return KeyedOutputs(*self.engine.answer(arrays, samples.xs), samples)
+        return KeyedOutputs(*self.program.answer(arrays, samples.xs), samples)
 
     def rehearse(self, run: FleetRun) -> None:
         assert self.table is not None
@@ -162,10 +163,10 @@ class Fleet(KeyedLearner):
         made_at = rows - 1 - nearest_steps(tuple(self.table.steps.tolist()))[0]
         known = np.where(made_at[:, None, None] >= 0, scales[made_at % len(scales)], np.nan)
         newest = record["statistics"][NEWEST, self.table.targets]
-        return KeyForecasts(self.engine.upcoming(record), known[..., 0], known[..., 1], newest, rows)
+        return KeyForecasts(self.program.upcoming(record), known[..., 0], known[..., 1], newest, rows)
 
     def chunk_size(self, run: FleetRun) -> int:
-        width = 32 + sum(part.size for name, part in self.engine.own.items() if name in ("xs", "targets", "outputs"))
+        width = 32 + sum(part.size for name, part in self.program.own.items() if name in ("xs", "targets", "outputs"))
         return max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_NUMBERS // width))
 
     def keep_in(self, folder: Any, samples: int) -> None:

@@ -12,11 +12,11 @@ from norewind.streams.stream import Keyed, Samples
 
 
 class KeyedOutputs(NamedTuple):
-    """The outputs for raw rows of many keys, with one entry per row.
+    """The outputs for raw rows of many keys, with one entry per row: `Forecasts`, and the rows.
 
     Attributes:
-        made: the outputs made at each row.
-        due: the earlier outputs for each row; without a horizon, the same.
+        made: the forecasts made at each row.
+        due: the earlier forecasts of each row; with a horizon of 0, the same.
         samples: the rows, standardised by the past of their keys.
     """
 
@@ -64,8 +64,7 @@ class KeyedLearner(BaseLearner):
             outputs: whether the predictions are needed too.
 
         Returns:
-            `(run, losses, outputs)`. Outputs are those at the samples; with a horizon, `Forecasts`; for raw rows,
-            `KeyedOutputs`.
+            `(run, losses, outputs)`. Outputs are `Forecasts`; for raw rows, `KeyedOutputs`.
         """
 
     @abstractmethod

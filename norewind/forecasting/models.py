@@ -11,7 +11,6 @@ import numpy as np
 
 from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
 from norewind.forecasting.forecasts import check_rows, forecast_next_rows
-from norewind.scoring.score import forecasts_of
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
 from norewind.training.folder import saved_run
@@ -181,7 +180,7 @@ class Classifier(ForecastingModel):
         """
         if (found := self._predict_at(row)) is None or self.training is None:
             return {}
-        made, names = forecasts_of(found[2]).made, self.training.windowed.stream.classes
+        made, names = found[2].made, self.training.windowed.stream.classes
         # The classes seen so far, at the nearest step.
         by_step = np.asarray(made, np.float64).reshape(len(self.settings.steps), -1)
         logarithms = by_step[0, : len(names)]

@@ -3,7 +3,7 @@
 from norewind.learners.ahead import Ahead
 from norewind.learners.bayesian import BayesMixture
 from norewind.learners.counting.counts import Counts
-from norewind.learners.learner import Forecasts, Learner
+from norewind.learners.learner import Forecasts, Learner, RowLearner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.online import Online
 from norewind.learners.packing import PackedOnline
@@ -11,6 +11,6 @@ from norewind.learners.series import Series
 from norewind.learners.text_learner import TextLearner
 
 __all__ = [
-    "Ahead", "BayesMixture", "Counts", "Forecasts", "Learner", "LeastSquares", "Online", "PackedOnline", "Series",
-    "TextLearner",
+    "Ahead", "BayesMixture", "Counts", "Forecasts", "Learner", "LeastSquares", "Online", "PackedOnline", "RowLearner",
+    "Series", "TextLearner",
 ]  # fmt: skip

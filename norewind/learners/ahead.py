@@ -11,17 +11,17 @@ from norewind.core import checks
 from norewind.core.estimator import Loss
 from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
-from norewind.learners.learner import Forecasts, Learner
+from norewind.learners.learner import Forecasts, RowLearner
 from norewind.learners.online import Online
 from norewind.learners.packing import PackedOnline
-from norewind.learners.steps import checked_steps, delay_rows, row_offsets, same_length, upcoming_forecasts
+from norewind.learners.steps import checked_steps, exchange_rows, is_not_forecast, same_length, upcoming_forecasts
 
 
 class AheadRun(NamedTuple):
     """A run, with the rows and forecasts that are waiting for their targets.
 
     Attributes:
-        run: the inner run. `run.state` has seen the rows already learned from, `run.ahead` all rows.
+        run: the inner run. `run.state` has seen the rows already learned from, `run.newest_state` all rows.
         xs: a ring of the inputs of the newest rows: row t is at t modulo their number.
         targets: a ring of their targets; NaN where there is no row yet.
         outputs: a ring of the forecasts made at the newest rows; zeros where there is none yet.
@@ -42,25 +42,26 @@ class AheadRun(NamedTuple):
         return f"AheadRun(samples={self.samples}, up to {len(self.xs)} rows wait for their targets, {self.run!r})"
 
 
-class Ahead(Learner):
-    """A network that forecasts several rows ahead, with one output per step and target.
+class Ahead(RowLearner):
+    """A network that forecasts rows, with one output per step and target.
 
     At every row it learns from the newest row whose targets have all arrived, with the state
     it had then. It then forecasts from the newest row with the newest parameters, so no
     forecast uses anything later than the row it is made at. With windows, it learns at the first
-    row of every window, from the newest rows whose targets have arrived.
+    row of every window, from the newest rows whose targets have arrived. If targets belong to
+    the row itself, nothing waits: it learns from every row at once.
 
     Args:
         learner: the network, from `online`.
         loss: the loss of the forecasts of one row; an unknown target is NaN. None for members of a mixture, which
             keeps and scores their forecasts itself: their losses are zeros, and they return no earlier forecasts.
-        steps: the steps to forecast, in rows ahead, e.g. (1, 2, 3) or (24,).
+        steps: the steps to forecast, in rows ahead, e.g. (1, 2, 3) or (24,); (0,) if targets belong to the row itself.
         window: the number of rows in one step of the learner.
         parts: how many values the outputs hold per step and target: 2 if they are means followed by variances, or the
             number of members of an ensemble.
 
     Raises:
-        ModelError: the steps are not positive and increasing, or the window is less than 1.
+        ModelError: the steps are not increasing, or the window is less than 1.
 
     >>> import jax, jax.numpy as jnp, numpy as np, norewind
     >>> cell, loss = norewind.cells.gru(inputs=1, hidden=8, outputs=1), norewind.losses.known_squared_error
@@ -85,11 +86,15 @@ class Ahead(Learner):
         parts: int = 1,
     ):
         checks.at_least_one("Ahead: window", window)
-        self.learner, self.steps, self.window, self.parts = learner, checked_steps("Ahead", steps), window, parts
-        self.horizon = self.steps[-1]
+        self.learner = learner
+        self.steps = checked_steps("Ahead", steps)
+        self.window = window
+        self.parts = parts
         # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
-        self.delay = self.horizon + window - 1
-        self._waits = tuple(self.delay - step for step in self.steps)
+        self.delay = self.horizon + window - 1 if self.horizon else 0
+        self._delays = np.array([self.delay])
+        self._steps = np.array(self.steps)
+        self._waits = self.delay - self._steps
         self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
@@ -108,14 +113,14 @@ class Ahead(Learner):
         def empty(rows: int, like: np.ndarray, value: float = 0) -> np.ndarray:
             return np.full((rows, *np.shape(like)), value, np.asarray(like).dtype)
 
-        start = run._replace(ahead=run.state)
+        start = run._replace(newest_state=run.state) if self.horizon else run
         outputs = empty(0 if self._losses is None else self.horizon, np.ravel(output))
         samples = np.zeros((), np.int64)
         return AheadRun(start, empty(self.delay, x), empty(self.delay, target, np.nan), outputs, samples)
 
     def scan(
         self, run: AheadRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[AheadRun, Any, Any]:
+    ) -> tuple[AheadRun, np.ndarray, Forecasts]:
         """Learn from a chunk of rows, or of windows of rows; see `Learner.scan`.
 
         Targets hold the values of all steps. Outputs are always returned, because they cost nothing extra: the
@@ -126,17 +131,28 @@ class Ahead(Learner):
         """
         same_length(xs, targets)
         count = len(xs) if count is None else count
-        newest, known = self._flat(np.asarray(xs)), self._flat(np.asarray(targets))
-        rows, seen, width = count * self.window, int(run.samples), known.shape[1] // len(self.steps)
-        late_xs, old = _delayed(run.xs, row_offsets((self.delay,), newest.shape[1]), seen, newest, rows)
-        late_targets, due_targets = _delayed(run.targets, row_offsets(self._waits, width), seen, known, rows)
         # At the first rows, there is nothing to learn from yet.
-        idle = min(count, max(0, -(-(self.delay - seen) // self.window)))
+        idle = min(count, max(0, -(-(self.delay - int(run.samples)) // self.window)))
         try:
-            inner, made = self._learn(run, (old, due_targets, newest), idle, count)
+            if self.horizon:
+                return self._scan_late(run, np.asarray(xs), np.asarray(targets), idle, count)
+            inner, losses, made = self.learner.scan(run.run, xs, targets, count=count, outputs=True)
         except NonFiniteError as error:
             good, _, _ = self.scan(run, xs, targets, count=idle + error.step - 1 - int(run.run.steps))
             raise NonFiniteError(str(error), error.step, good) from None
+        made = np.asarray(made).reshape(*np.shape(xs)[:-1], -1)
+        new = run._replace(run=inner, samples=run.samples + count * self.window)
+        return new, np.asarray(losses), Forecasts(made, made)
+
+    def _scan_late(
+        self, run: AheadRun, xs: np.ndarray, targets: np.ndarray, idle: int, count: int
+    ) -> tuple[AheadRun, np.ndarray, Forecasts]:
+        """Learn from the rows before these, whose targets have arrived, and forecast from these."""
+        newest, known = self._flat(xs), self._flat(targets)
+        rows, seen = count * self.window, int(run.samples)
+        late_xs, old = _exchanged(run.xs, self._delays, seen, newest, rows)
+        late_targets, due_targets = _exchanged(run.targets, self._waits, seen, known, rows)
+        inner, made = self._learn(run, (old, due_targets, newest), idle, count)
         waiting, due = self._exchange(run, made, rows)
         losses = np.zeros(len(newest))
         if self._losses is not None:
@@ -144,7 +160,7 @@ class Ahead(Learner):
             losses[: max(0, self.steps[0] - seen)] = 0
         new = AheadRun(inner, late_xs, late_targets, waiting, run.samples + rows)
         losses = losses if self.window == 1 else losses.reshape(-1, self.window).sum(axis=1)
-        return new, losses, Forecasts(self._steps(made), self._steps(due))
+        return new, losses, Forecasts(self._windows(made), self._windows(due))
 
     def _learn(self, run: AheadRun, rows: tuple[np.ndarray, ...], idle: int, count: int) -> tuple[Any, np.ndarray]:
         """Return the inner run after the steps (the first ones idle), and the forecasts made at the newest rows."""
@@ -157,18 +173,18 @@ class Ahead(Learner):
             # Rows before the first whole window are not learned from, but the state has to see them.
             missed = old[max(0, self.delay - int(run.samples)) : start]
             if len(missed):
-                seen, _ = learner.forward(inner._replace(ahead=None), missed, count=len(missed))
-                inner = seen._replace(ahead=inner.ahead)
+                seen, _ = learner.forward(inner._replace(newest_state=None), missed, count=len(missed))
+                inner = seen._replace(newest_state=inner.newest_state)
         if made is None or count > idle:
             if start:  # rolled, not cut: chunks of the same length reuse the compiled program
                 rows = tuple(np.roll(part, -start, axis=0) for part in rows)
-            xs, targets, newest = map(self._steps, rows)
+            xs, targets, newest = map(self._windows, rows)
             inner, _, outputs = learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
             later = np.asarray(outputs).reshape(len(old), -1)
             made = later if made is None else np.concatenate([made[:start], later[: len(later) - start]])
         return inner, made
 
-    def forward(self, run: AheadRun, xs: np.ndarray, *, count: int | None = None) -> tuple[AheadRun, Any]:
+    def forward(self, run: AheadRun, xs: np.ndarray, *, count: int | None = None) -> tuple[AheadRun, Forecasts]:
         count = len(xs) if count is None else count
         inner, outputs = self.learner.forward(run.run, xs, count=count)
         made = np.asarray(outputs).reshape(len(xs), -1)
@@ -177,23 +193,24 @@ class Ahead(Learner):
 
     def _exchange(self, run: AheadRun, made: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the ring of forecasts after the first of these rows, and the earlier forecasts of these rows."""
+        if not self.horizon:
+            return run.outputs, made
         if self._losses is None:
             return run.outputs, None
-        offsets = row_offsets(self.steps, made.shape[1] // (self.parts * len(self.steps)), parts=self.parts)
-        return _delayed(run.outputs, offsets, int(run.samples), made, rows)
+        return _exchanged(run.outputs, self._steps, int(run.samples), made, rows, self.parts)
 
-    def upcoming(self, run: AheadRun) -> np.ndarray | None:
-        if self._losses is None:
-            return None
-        return upcoming_forecasts(run.outputs.reshape(self.horizon, self.parts, -1), self.steps, int(run.samples))
+    def upcoming(self, run: AheadRun) -> np.ndarray:
+        rows, outputs = run.outputs.shape
+        ring = run.outputs.reshape(rows, self.parts, outputs // self.parts)
+        return upcoming_forecasts(ring, self.steps, int(run.samples))
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
-        from norewind.learners.keys.networks import NetworkEngine, PendingRows
+        from norewind.learners.keys.networks import KeyedNetworks, PendingRows
 
         if self.window > 1:
             return super().for_keys(run, share=share)
         pending = PendingRows(run.xs, run.targets, run.outputs, self.steps, self.parts, self._losses)
-        return NetworkEngine(self.learner, run.run, share, pending)
+        return KeyedNetworks(self.learner, run.run, share, pending if self.horizon else None)
 
     def reset(self, run: AheadRun) -> AheadRun:
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
@@ -209,13 +226,13 @@ class Ahead(Learner):
         """Replace targets that no earlier row has forecast with NaN."""
         if seen >= self.horizon:
             return known
-        before = np.arange(seen, seen + len(known))[:, None] < np.repeat(self.steps, known.shape[1] // len(self.steps))
+        before = is_not_forecast(np.arange(seen, seen + len(known)), self.steps, known.shape[1])
         return np.where(before, np.nan, known).astype(known.dtype) if len(self.steps) > 1 else known
 
     def _flat(self, steps: np.ndarray) -> np.ndarray:
         return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
 
-    def _steps(self, rows: Any) -> Any:
+    def _windows(self, rows: Any) -> Any:
         return rows if self.window == 1 or rows is None else rows.reshape(-1, self.window, *rows.shape[1:])
 
 
@@ -225,13 +242,15 @@ def _losses_of(loss: Loss) -> Callable:
     return jax.jit(jax.vmap(loss))
 
 
-def _delayed(
-    ring: np.ndarray, offsets: np.ndarray, row: int, new: np.ndarray, rows: int
+def _exchanged(
+    ring: np.ndarray, steps: np.ndarray, first: int, new: np.ndarray, rows: int, parts: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a ring after the first `rows` of the new rows, and the earlier values of their columns; see `delay_rows`.
+    """Return a ring after the first `rows` of the new rows, and the values of earlier rows; see `exchange`.
 
     Both are new arrays, so that a failed or a repeated call finds its run unchanged.
     """
-    ring, old = ring.copy(), np.zeros(new.shape, ring.dtype)
-    delay_rows(ring, offsets, row, new[:rows], old)
-    return ring, old
+    rings = ring[None].copy()
+    old = np.zeros(new.shape, ring.dtype)
+    slots = np.zeros(rows, np.int64)
+    exchange_rows(rings, steps, parts, slots, np.arange(first, first + rows), np.ascontiguousarray(new), old)
+    return rings[0], old

@@ -6,41 +6,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from norewind.core.estimator import Estimate
-from norewind.core.run import Run, Update
-from norewind.core.trees import Tree, all_finite, norm, strong, where
+from norewind.core.run import Nonfinite, Run, Update, newest_state_is_finite
+from norewind.core.trees import Tree, all_finite
 from norewind.engines.compilation import compiled_loop
-
-# The input, the target, and a newer input to answer (or None).
-Sample = tuple[Tree, Tree, Tree]
-
-
-def unchecked_step(update: Update, run: Run, sample: Sample) -> tuple[tuple[Run], jax.Array, Tree]:
-    """Advance a run by one sample, without checking for numbers that are not finite.
-
-    Args:
-        update: the estimator with the optimizer.
-        run: the run before the sample.
-        sample: the input, the target, and a newer input to answer (or None).
-
-    Returns:
-        `(run,)`, the loss and the output.
-    """
-    run, estimate, output = _advance(update, run, sample)
-    return (run,), estimate.loss, output
-
-
-def flagging_step(update: Update, run: Run, sample: Sample) -> tuple[tuple[Run], jax.Array, Tree]:
-    """Do an `unchecked_step`, but return a loss of NaN if the gradient is not finite, which clipping could hide."""
-    run, estimate, output = _advance(update, run, sample)
-    return (run,), jnp.where(jnp.isfinite(norm(estimate.grad)), estimate.loss, jnp.nan), output
 
 
 def gradients_persist(opt_state: Tree) -> bool:
     """Return whether a gradient that is not finite still shows in the optimizer's state after later steps.
 
-    Adam's moments hold every gradient. So if the optimizer begins with Adam, no `flagging_step` is needed, which takes
-    half as long again as an `unchecked_step` of a small network.
+    Adam's moments hold every gradient. So if the optimizer begins with Adam, no step needs to be marked, which takes
+    half as long again for a small network.
 
     Args:
         opt_state: the state of an optax optimizer.
@@ -50,74 +25,28 @@ def gradients_persist(opt_state: Tree) -> bool:
     return isinstance(opt_state, optax.ScaleByAdamState)
 
 
-def skipping_step(update: Update, run: Run, sample: Sample) -> tuple[tuple[Run], jax.Array, Tree]:
-    """Do an `unchecked_step`, but leave the run unchanged if a number is not finite."""
-    x, target, newest = sample
-    run, estimate, _ = update.advance_if_finite(run, x, target)
-    new, output = _answer(update, run, newest, estimate.output)
-    kept = new if newest is None else where(_ahead_is_finite(run, new), new, run)
-    return (kept,), estimate.loss, output
-
-
-def stopping_step(
-    update: Update, run: Run, finite_so_far: jax.Array, sample: Sample
-) -> tuple[tuple[Run, jax.Array], jax.Array, Tree]:
-    """Advance a run by one sample while everything is finite, and leave it unchanged from then on.
+def loop_of(update: Update, nonfinite: Nonfinite) -> Callable:
+    """Compile a loop of `Update.step` over the leading axis of its inputs, including resets.
 
     Args:
         update: the estimator with the optimizer.
-        run: the run before the sample.
-        finite_so_far: whether everything has been finite so far.
-        sample: as for `unchecked_step`.
+        nonfinite: see `Update.step`.
 
     Returns:
-        `(run, finite_so_far)`, the loss and the output.
-    """
-    x, target, newest = sample
-    new, estimate, finite = update.advance_if_finite(run, x, target)
-    new, output = _answer(update, new, newest, estimate.output)
-    finite_so_far = finite_so_far & finite & _ahead_is_finite(run, new)
-    return (where(finite_so_far, new, run), finite_so_far), estimate.loss, output
-
-
-def _advance(update: Update, run: Run, sample: Sample) -> tuple[Run, Estimate, Tree]:
-    """Learn from a sample, and answer its newest input."""
-    x, target, newest = sample
-    run, estimate = update.advance(run, x, target)
-    run, output = _answer(update, run, newest, estimate.output)
-    return run, estimate, output
-
-
-def _answer(update: Update, run: Run, newest: Tree, output: Tree) -> tuple[Run, Tree]:
-    """Answer the newest input, if there is one; otherwise keep `output` as the answer."""
-    if newest is None:
-        return run, output
-    ahead, output = update.transition(run.params, run.ahead, newest)
-    return run._replace(ahead=strong(ahead)), output
-
-
-def loop_of(update: Update, one_step: Callable) -> Callable:
-    """Compile a loop of one of the steps above over the leading axis of its inputs, including resets.
-
-    Args:
-        update: the estimator with the optimizer.
-        one_step: `unchecked_step`, `flagging_step`, `skipping_step` or `stopping_step`.
-
-    Returns:
-        A function of `(loop, inputs, count, outputs)`. It returns the loop's final carry, and the losses and the
-        outputs (None without `outputs`).
+        A function of `(run, inputs, count, outputs)`. It returns the final run, the losses, the outputs (None without
+        `outputs`), and which steps were finite (None if that is not checked).
     """
 
-    def chunk(loop, inputs, count, outputs):
-        def body(loop, inputs):
+    def chunk(run, inputs, count, outputs):
+        def body(run, inputs):
             x, target, when, newest = inputs
-            run, *rest = loop
             if when is not None:
                 run = update.reset(run, when)
-            loop, loss, output = one_step(update, run, *rest, (x, target, newest))
-            return loop, (loss, output if outputs else None)
+            run, estimate, finite = update.step(run, x, target, newest, nonfinite=nonfinite)
+            return run, (estimate.loss, estimate.output if outputs else None, finite)
 
-        return jax.lax.scan(body, loop, inputs) if count is None else scan_some(body, loop, inputs, count)
+        run, results = jax.lax.scan(body, run, inputs) if count is None else scan_some(body, run, inputs, count)
+        return run, *results
 
     return compiled_loop(chunk, static_argnames="outputs")
 
@@ -166,10 +95,4 @@ def chunk_is_finite(before: Run, after: Run, losses: Tree) -> jax.Array:
         losses: its losses, and other arrays to check.
     """
     state_is_finite = all_finite(after.state) | ~all_finite((before.state, before.initial_state))
-    return all_finite((losses, after.params, after.carry)) & state_is_finite & _ahead_is_finite(before, after)
-
-
-def _ahead_is_finite(before: Run, after: Run) -> jax.Array:
-    if after.ahead is None:
-        return jnp.array(True)
-    return all_finite(after.ahead) | ~all_finite((before.ahead, before.initial_state))
+    return all_finite((losses, after.params, after.carry)) & state_is_finite & newest_state_is_finite(before, after)

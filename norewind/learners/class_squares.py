@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, RowLearner
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun
 
 # A linear model may predict shares below zero. They are raised to this one.
 LEAST_SHARE = 1e-3
 
 
-class ClassSquares(Learner):
+class ClassSquares(RowLearner):
     """`LeastSquares` whose targets are classes, encoded as one number per class: 1 for the actual class, else 0.
 
     Targets are numbers of classes, one per step; an unknown one is NaN. Outputs are logarithms of shares, which need
@@ -29,12 +28,13 @@ class ClassSquares(Learner):
     >>> xs = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
     >>> learner = ClassSquares(2, classes=2)
     >>> run, _, _ = learner.scan(learner.init(), xs, (xs[:, :1] > xs[:, 1:]).astype(np.float32))
-    >>> learner.forward(run, np.array([[1, -1], [-1, 1]], np.float32))[1].argmax(axis=1)
+    >>> learner.forward(run, np.array([[1, -1], [-1, 1]], np.float32))[1].made.argmax(axis=1)
     array([1, 0])
     """
 
     def __init__(self, inputs: int, classes: int, *, steps: Sequence[int] = (0,), forgetting: float = 1.0):
-        self.classes, self.horizon = classes, steps[-1]
+        self.classes = classes
+        self.steps = tuple(steps)
         self._numbers = LeastSquares(inputs, classes, steps=steps, forgetting=forgetting)
 
     def init(self) -> LeastSquaresRun:
@@ -43,7 +43,7 @@ class ClassSquares(Learner):
 
     def scan(
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[LeastSquaresRun, Any, Any]:
+    ) -> tuple[LeastSquaresRun, np.ndarray, Forecasts]:
         """Learn from a chunk of rows; see `Learner.scan`.
 
         Targets are numbers of classes (rows, steps), and losses are squared errors of the shares. Outputs are always
@@ -52,19 +52,18 @@ class ClassSquares(Learner):
         targets = np.asarray(targets, np.float32)[:, :, None]
         hot = np.where(np.isnan(targets), np.float32(np.nan), targets == np.arange(self.classes, dtype=np.float32))
         run, losses, shares = self._numbers.scan(run, xs, hot.reshape(len(hot), -1), count=count, outputs=True)
-        return run, losses, _logarithms(shares)
+        return run, losses, Forecasts(*map(_logarithms, shares))
 
-    def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
+    def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Forecasts]:
         run, shares = self._numbers.forward(run, xs, count=count)
-        return run, _logarithms(shares)
+        return run, Forecasts(*map(_logarithms, shares))
 
-    def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
+    def upcoming(self, run: LeastSquaresRun) -> np.ndarray:
         return _logarithms(self._numbers.upcoming(run))
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         return self._numbers.reset(run)
 
 
-def _logarithms(shares: Any) -> Any:
-    """Take the logarithms of one array, or of a pair; None stays None."""
-    return jax.tree.map(lambda part: np.log(np.maximum(part, LEAST_SHARE)), shares)
+def _logarithms(shares: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(shares, LEAST_SHARE))

@@ -7,9 +7,9 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners.bayesian import learn_weights
-from norewind.learners.learner import Forecasts, Learner
-from norewind.learners.members import Member, forward_all, join_forecasts, reset_all, scan_all
-from norewind.learners.steps import exchange, same_length, upcoming_forecasts
+from norewind.learners.learner import Forecasts, empty_forecasts
+from norewind.learners.members import Member, MixtureRun, RowMixture, join_forecasts
+from norewind.learners.steps import exchange, upcoming_forecasts
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
 CLASS_SWITCHING = 0.002
@@ -43,21 +43,15 @@ class ClassMixtureRun(NamedTuple):
     rows: np.ndarray
 
 
-class ClassRun(NamedTuple):
-    """The runs of the members, and the state of the mixture."""
-
-    members: tuple
-    mixture: ClassMixtureRun
-
-
-class ClassLearner(Learner):
+class ClassLearner(RowMixture):
     """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the frequencies of the classes, their frequencies after the newest
     class, and `members`, mixed as in `BayesMixture`: for every step, over the rows whose class
     is known, the total loss is hardly more than that of the best expert. Targets are numbers of
     classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
-    of shape (rows, steps × classes).
+    of shape (rows, steps × classes), and losses are in nats. Without targets, as in `forward`, the newest
+    known class stays the same.
 
     Args:
         members: other learners of the same steps, whose outputs are logits.
@@ -66,15 +60,14 @@ class ClassLearner(Learner):
     """
 
     def __init__(self, members: Sequence[Member], classes: int, steps: Sequence[int] = (0,)):
-        self.members, self._runs = [member.learner for member in members], tuple(member.run for member in members)
-        self.classes, self.steps, self.horizon = classes, tuple(steps), steps[-1]
+        super().__init__(members, steps)
+        self.classes = classes
         self.experts = 2 + sum(member.forecasts for member in members)
         self._steps = np.array(steps)
 
-    def init(self) -> ClassRun:
-        """Start a run with equal weights."""
+    def start(self) -> ClassMixtureRun:
         steps, classes, experts = len(self.steps), self.classes, self.experts
-        mixture = ClassMixtureRun(
+        return ClassMixtureRun(
             np.full(classes, PRIOR_COUNT),
             np.full((steps, classes, classes), PRIOR_COUNT),
             np.full(max(1, self.horizon) + 1, -1),
@@ -83,53 +76,34 @@ class ClassLearner(Learner):
             np.zeros((self.horizon, 1, steps * classes), np.float32),
             np.zeros(1, np.int64),
         )
-        return ClassRun(self._runs, mixture)
 
-    def scan(
-        self, run: ClassRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[ClassRun, Any, Any]:
-        """Learn from a chunk of rows; see `Learner.scan`.
+    def copy_of(self, mixture: ClassMixtureRun) -> ClassMixtureRun:
+        return mixture._replace(
+            newest=mixture.newest.copy(),
+            waiting=mixture.waiting.copy(),
+            outputs=mixture.outputs.copy(),
+            rows=mixture.rows.copy(),
+        )
 
-        Losses are in nats. Outputs are always returned, because they cost nothing extra.
-        """
-        same_length(xs, targets)
-        count = len(xs) if count is None else count
-        runs, logits = scan_all(self.members, run.members, xs, targets, count)
-        losses, outputs = self._learn(run.mixture, logits, np.asarray(targets), count)
-        return ClassRun(runs, run.mixture), losses, outputs
-
-    def forward(self, run: ClassRun, xs: Any, *, count: int | None = None) -> tuple[ClassRun, Any]:
-        """Forecast from a chunk of rows without learning; see `Learner.forward`.
-
-        Without targets, the newest known class stays the same.
-        """
-        count = len(xs) if count is None else count
-        runs, logits = forward_all(self.members, run.members, xs, count)
-        moving = {name: getattr(run.mixture, name).copy() for name in ("newest", "waiting", "outputs", "rows")}
-        mixture = run.mixture._replace(**moving)
-        unknown = np.full((len(xs), len(self.steps)), np.nan)
-        return ClassRun(runs, mixture), self._learn(mixture, logits, unknown, count)[1]
-
-    def _learn(
-        self, mixture: ClassMixtureRun, outputs: list, targets: np.ndarray, count: int
-    ) -> tuple[np.ndarray, Any]:
-        """Return the losses of the first rows, the forecasts made at them, and the earlier forecasts of them."""
-        rows, width = len(targets), len(self.steps) * self.classes
-        logits = join_forecasts(outputs, self.horizon, rows, width)
+    def mix(
+        self, mixture: ClassMixtureRun, others: list[Forecasts], xs: Any, targets: Any, count: int
+    ) -> tuple[np.ndarray, Forecasts]:
+        rows, width = len(xs), len(self.steps) * self.classes
+        if targets is None:
+            targets = np.full((rows, len(self.steps)), np.nan)
         targets = np.ascontiguousarray(targets, np.float32)
-        losses, (forecasts, due) = np.zeros(rows, np.float32), np.zeros((2, rows, width), np.float32)
-        _learn_rows(self._steps, mixture, targets[:count], logits, losses, forecasts, due)
-        return losses, Forecasts(forecasts, due) if self.horizon else forecasts
+        losses = np.zeros(rows, np.float32)
+        made, due = forecasts = empty_forecasts(self.horizon, (rows, width))
+        _learn_rows(self._steps, mixture, targets[:count], join_forecasts(others, rows, width), losses, made, due)
+        return losses, forecasts
 
-    def upcoming(self, run: ClassRun) -> np.ndarray | None:
-        return None if not self.horizon else upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.rows[0])
+    def upcoming(self, run: MixtureRun) -> np.ndarray:
+        return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.rows[0])
 
-    def reset(self, run: ClassRun) -> ClassRun:
-        mixture = run.mixture
+    def forget_rows(self, mixture: ClassMixtureRun) -> None:
         mixture.newest[:] = -1
         for part in (mixture.waiting, mixture.outputs, mixture.rows):
             part[:] = 0
-        return ClassRun(reset_all(self.members, run.members), mixture)
 
 
 @kernel

@@ -3,21 +3,35 @@
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
-from norewind.learners.keys.engine import Engine
+from norewind.learners.keys.keyed_program import KeyedProgram
 
 
 class Forecasts(NamedTuple):
-    """The outputs of a learner with a horizon, with one entry per row.
+    """The outputs of a `RowLearner`, with one entry per row.
 
     Attributes:
         made: the forecasts made at each row, for all steps.
-        due: the earlier forecasts of each row; None for a member of a mixture, which keeps them itself.
+        due: the earlier forecasts of each row. With a horizon of 0, the same array as `made`; None for a member of a
+            mixture, which keeps them itself.
     """
 
     made: Any
     due: Any
+
+
+def empty_forecasts(horizon: int, shape: tuple[int, ...]) -> Forecasts:
+    """Allocate forecasts.
+
+    Args:
+        horizon: with a horizon of 0, forecasts are due when they are made.
+        shape: the shape of each of the two arrays.
+    """
+    made = np.zeros(shape, np.float32)
+    return Forecasts(made, np.zeros(shape, np.float32) if horizon else made)
 
 
 class BaseLearner(ABC):
@@ -27,13 +41,18 @@ class BaseLearner(ABC):
     `scan`, use only the run that was returned**. (`norewind.core.trees.copied` makes a copy.)
 
     Attributes:
-        horizon: the largest number of rows ahead that it forecasts. The targets of a row are the values that were to be
-            forecast up to `horizon` rows earlier. 0 if targets belong to the row itself.
+        steps: for rows, how many rows ahead it forecasts, in increasing order; (0,) if targets belong to the row
+            itself. Empty for anything but rows.
         window: the number of samples in one step; 0 if any number works.
     """
 
-    horizon: int = 0
+    steps: tuple[int, ...] = ()
     window: int = 1
+
+    @property
+    def horizon(self) -> int:
+        """The largest of the steps. The targets of a row are the values that were to be forecast that much earlier."""
+        return self.steps[-1] if self.steps else 0
 
     @abstractmethod
     def scan(
@@ -50,7 +69,7 @@ class BaseLearner(ABC):
 
         Returns:
             `(run, losses, outputs)`, with one loss per step. Outputs are made before anything is learned from the
-            targets. With a horizon they are `Forecasts`.
+            targets. Those of learners of rows are `Forecasts`.
         """
 
     def carry(self, run: Any) -> Tree:
@@ -108,17 +127,6 @@ class Learner(BaseLearner):
             `(run, outputs)`, with the same kind of outputs as those of `scan`.
         """
 
-    def upcoming(self, run: Any) -> Any:
-        """Return the forecasts of the next `horizon` rows, the nearest row first.
-
-        Args:
-            run: the run, which stays unchanged.
-
-        Returns:
-            One forecast per row, made by the smallest step that reaches it; None without a horizon.
-        """
-        return None
-
     @abstractmethod
     def reset(self, run: Any) -> Any:
         """Begin a new sequence: forget the state, but keep everything learned.
@@ -130,8 +138,8 @@ class Learner(BaseLearner):
             The run at the start of a sequence.
         """
 
-    def for_keys(self, run: Any, *, share: bool = False) -> Engine:
-        """Return an engine that runs this learner for many keys, each with its own run.
+    def for_keys(self, run: Any, *, share: bool = False) -> KeyedProgram:
+        """Return a program that runs this learner for many keys, each with its own run.
 
         Args:
             run: the run that every key starts from.
@@ -143,3 +151,18 @@ class Learner(BaseLearner):
         kind = type(self).__name__
         takes = "online(...) or Ahead" if share else "online(...), Ahead without windows, or LeastSquares"
         raise ModelError(f"fleet{' with share' if share else ''}: the learner must be {takes}, not a {kind}.")
+
+
+class RowLearner(Learner):
+    """Abstract base class of learners of rows, which forecast each of `steps`. Their outputs are `Forecasts`."""
+
+    @abstractmethod
+    def upcoming(self, run: Any) -> np.ndarray:
+        """Return the forecasts of the next `horizon` rows, the nearest row first.
+
+        Args:
+            run: the run, which stays unchanged.
+
+        Returns:
+            One forecast per row, made by the smallest step that reaches it.
+        """

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.learner import Forecasts, Learner
+from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
 from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
 from norewind.learners.steps import exchange, same_length, upcoming_forecasts
 
@@ -23,7 +23,7 @@ class LeastSquaresRun(NamedTuple):
     outputs: np.ndarray
 
 
-class LeastSquares(Learner):
+class LeastSquares(RowLearner):
     """Recursive least squares with forgetting, for one or many steps ahead.
 
     For one step, every row gives the exact solution of ridge regression in which a sample
@@ -66,7 +66,9 @@ class LeastSquares(Learner):
         forgetting: float = 1.0,
         limit: float = np.inf,
     ):
-        self.inputs, self.targets, self.steps, self.horizon = inputs, targets, tuple(steps), steps[-1]
+        self.inputs = inputs
+        self.targets = targets
+        self.steps = tuple(steps)
         self._model = Linear(lags, forgetting)
         self.plan = plan_of([self._model], inputs, targets, steps, limit)
 
@@ -89,7 +91,7 @@ class LeastSquares(Learner):
 
     def scan(
         self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[LeastSquaresRun, Any, Any]:
+    ) -> tuple[LeastSquaresRun, np.ndarray, Forecasts]:
         """Learn from a chunk of rows; see `Learner.scan`.
 
         Targets are (rows, steps × targets), and losses are squared errors, ½ Σ (output − target)². Outputs are always
@@ -98,18 +100,20 @@ class LeastSquares(Learner):
         same_length(xs, targets)
         return run, *self._learn(run, xs, targets, count)
 
-    def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Any]:
+    def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Forecasts]:
         model = run.model._replace(past=run.model.past.copy(), rows=run.model.rows.copy())
         run = LeastSquaresRun(model, run.outputs.copy())
         unknown = np.full((len(xs), len(self.steps) * self.targets), np.nan, np.float32)
         return run, self._learn(run, xs, unknown, count)[1]
 
-    def _learn(self, run: LeastSquaresRun, xs: Any, targets: Any, count: int | None) -> tuple[np.ndarray, Any]:
-        xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
-        losses, (forecasts, due) = np.zeros(len(xs), np.float32), np.zeros((2, *targets.shape), np.float32)
+    def _learn(self, run: LeastSquaresRun, xs: Any, targets: Any, count: int | None) -> tuple[np.ndarray, Forecasts]:
+        xs = np.ascontiguousarray(xs, np.float32)
+        targets = np.ascontiguousarray(targets, np.float32)
+        losses = np.zeros(len(xs), np.float32)
+        forecasts = empty_forecasts(self.horizon, targets.shape)
         slots = np.zeros(len(xs), np.int64)
-        learn_rows(self.plan, self.slot(run), slots[:count], xs, targets, losses, (forecasts, due))
-        return losses, Forecasts(forecasts, due) if self.horizon else forecasts
+        learn_rows(self.plan, self.slot(run), slots[:count], xs, targets, losses, tuple(forecasts))
+        return losses, forecasts
 
     def slot(self, run: LeastSquaresRun) -> tuple[LinearModel, np.ndarray, np.ndarray]:
         """Return the arrays of a run as `learn_rows` takes them, with one slot.
@@ -122,12 +126,12 @@ class LeastSquares(Learner):
         return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
 
     def for_keys(self, run: LeastSquaresRun, *, share: bool = False) -> Any:
-        from norewind.learners.keys.squares import LeastSquaresEngine
+        from norewind.learners.keys.squares import KeyedLeastSquares
 
-        return super().for_keys(run, share=True) if share else LeastSquaresEngine(self, run)
+        return super().for_keys(run, share=True) if share else KeyedLeastSquares(self, run)
 
-    def upcoming(self, run: LeastSquaresRun) -> np.ndarray | None:
-        return None if not self.horizon else upcoming_forecasts(run.outputs, self.steps, run.model.rows[0])
+    def upcoming(self, run: LeastSquaresRun) -> np.ndarray:
+        return upcoming_forecasts(run.outputs, self.steps, run.model.rows[0])
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         reset_linear(run.model)

@@ -1,11 +1,13 @@
-"""The members of a mixture: several learners that run on the same rows."""
+"""Mixtures, and their members: several learners that run on the same rows."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner, RowLearner
+from norewind.learners.steps import same_length
 
 
 class Member(NamedTuple):
@@ -22,9 +24,7 @@ class Member(NamedTuple):
     forecasts: int = 1
 
 
-def scan_all(
-    learners: Sequence[Learner], runs: Sequence, xs: Any, targets: Any, count: int
-) -> tuple[tuple, list[np.ndarray]]:
+def scan_all(learners: Sequence[Learner], runs: Sequence, xs: Any, targets: Any, count: int) -> tuple[tuple, list]:
     """Let each learner learn from the same chunk.
 
     Args:
@@ -45,9 +45,7 @@ def scan_all(
     return tuple(new), outputs
 
 
-def forward_all(
-    learners: Sequence[Learner], runs: Sequence, xs: Any, count: int | None
-) -> tuple[tuple, list[np.ndarray]]:
+def forward_all(learners: Sequence[Learner], runs: Sequence, xs: Any, count: int | None) -> tuple[tuple, list]:
     """Let each learner predict the same chunk without learning.
 
     Args:
@@ -77,12 +75,86 @@ def reset_all(learners: Sequence[Learner], runs: Sequence) -> tuple:
     return tuple(learner.reset(run) for learner, run in zip(learners, runs, strict=True))
 
 
-def join_forecasts(outputs: Sequence, horizon: int, rows: int, width: int) -> np.ndarray:
+class MixtureRun(NamedTuple):
+    """The runs of the members, and the state of the mixture."""
+
+    members: tuple
+    mixture: Any
+
+
+class RowMixture(RowLearner):
+    """Abstract base class of learners of rows that mix the forecasts of their members with forecasts of their own.
+
+    Args:
+        members: other learners of the same steps.
+        steps: the steps to forecast, in rows ahead, in increasing order.
+    """
+
+    def __init__(self, members: Sequence[Member], steps: Sequence[int]):
+        self.members = [member.learner for member in members]
+        self.steps = tuple(steps)
+        self._runs = tuple(member.run for member in members)
+
+    @abstractmethod
+    def start(self) -> Any:
+        """Return the state of the mixture before the first row."""
+
+    @abstractmethod
+    def copy_of(self, mixture: Any) -> Any:
+        """Return a state of the mixture with copies of everything that changes without learning."""
+
+    @abstractmethod
+    def forget_rows(self, mixture: Any) -> None:
+        """Begin a new sequence, in place, but keep everything learned."""
+
+    @abstractmethod
+    def mix(
+        self, mixture: Any, others: list[Forecasts], xs: Any, targets: Any, count: int
+    ) -> tuple[np.ndarray, Forecasts]:
+        """Learn from a chunk of rows and forecast from them.
+
+        Args:
+            mixture: the state of the mixture, changed in place.
+            others: the forecasts of the members.
+            xs: inputs.
+            targets: their targets; None to learn nothing.
+            count: the number of rows to use.
+
+        Returns:
+            The losses, and the forecasts of the mixture.
+        """
+
+    def init(self) -> MixtureRun:
+        """Start a run with equal weights."""
+        return MixtureRun(self._runs, self.start())
+
+    def scan(
+        self, run: MixtureRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[MixtureRun, np.ndarray, Forecasts]:
+        """Learn from a chunk of rows; see `Learner.scan`. Outputs are always returned: they cost nothing extra."""
+        same_length(xs, targets)
+        count = len(xs) if count is None else count
+        runs, others = scan_all(self.members, run.members, xs, targets, count)
+        losses, forecasts = self.mix(run.mixture, others, xs, targets, count)
+        return MixtureRun(runs, run.mixture), losses, forecasts
+
+    def forward(self, run: MixtureRun, xs: Any, *, count: int | None = None) -> tuple[MixtureRun, Forecasts]:
+        count = len(xs) if count is None else count
+        runs, others = forward_all(self.members, run.members, xs, count)
+        mixture = self.copy_of(run.mixture)
+        _, forecasts = self.mix(mixture, others, xs, None, count)
+        return MixtureRun(runs, mixture), forecasts
+
+    def reset(self, run: MixtureRun) -> MixtureRun:
+        self.forget_rows(run.mixture)
+        return MixtureRun(reset_all(self.members, run.members), run.mixture)
+
+
+def join_forecasts(outputs: Sequence[Forecasts], rows: int, width: int) -> np.ndarray:
     """Join the forecasts that all members made at the same rows.
 
     Args:
-        outputs: the outputs of each member.
-        horizon: the horizon; with one, outputs are `Forecasts`.
+        outputs: the forecasts of each member.
         rows: the number of rows.
         width: the number of values of one forecast.
 
@@ -91,5 +163,5 @@ def join_forecasts(outputs: Sequence, horizon: int, rows: int, width: int) -> np
     """
     if not outputs:
         return np.empty((rows, 0, width), np.float32)
-    made = [np.asarray(part.made if horizon else part, np.float32).reshape(rows, -1, width) for part in outputs]
+    made = [np.asarray(part.made, np.float32).reshape(rows, -1, width) for part in outputs]
     return made[0] if len(made) == 1 else np.concatenate(made, axis=1)

@@ -15,16 +15,7 @@ from norewind.core.estimator import Estimate, Estimator
 from norewind.core.run import Run, Update, explain, nonfinite_error
 from norewind.core.symbol_ranges import Symbols
 from norewind.core.trees import Tree, strong
-from norewind.learners.chunks import (
-    chunk_is_finite,
-    flagging_step,
-    gradients_persist,
-    loop_of,
-    scan_some,
-    skipping_step,
-    stopping_step,
-    unchecked_step,
-)
+from norewind.learners.chunks import chunk_is_finite, gradients_persist, loop_of, scan_some
 from norewind.learners.learner import Learner
 
 # Samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64.
@@ -93,9 +84,10 @@ class Online(Learner):
 
     def __init__(self, update: Update, stops: bool):
         self.update, self.stops = update, stops
-        self.compiled_step = jax.jit(update.advance_if_finite)
-        self.unchecked_loop, self.flagging_loop = loop_of(update, unchecked_step), loop_of(update, flagging_step)
-        self.skipping_loop, self.stopping_loop = loop_of(update, skipping_step), loop_of(update, stopping_step)
+        self.compiled_step = jax.jit(partial(update.step, nonfinite="skip"))
+        self.unchecked_loop = loop_of(update, "ignore")
+        self.marking_loop = loop_of(update, "mark")
+        self.skipping_loop = loop_of(update, "skip")
         self.compiled_transition = jax.jit(update.transition)
         self.compiled_forward = jax.jit(partial(forward_samples, update))
         self.compiled_reset = jax.jit(update.reset)
@@ -164,8 +156,8 @@ class Online(Learner):
             targets: targets, likewise.
             resets: a boolean per step, or per step and stream. Where it is true a new sequence begins: state and carry
                 are reset before that step.
-            newest: a newer input for each step, to be answered after learning, with a separate state, `run.ahead`. The
-                outputs are then those of the newer inputs. Cannot be combined with `resets`.
+            newest: a newer input for each step, to be answered after learning, with `run.newest_state`. The outputs are
+                then those of the newer inputs. Cannot be combined with `resets`.
             count: learn from the first `count` steps only, and return zeros for the rest. Every count runs the same
                 compiled loop, so partly filled chunks of one length do not even change rounding.
             outputs: whether to return the outputs as well; otherwise None is returned in their place.
@@ -178,8 +170,8 @@ class Online(Learner):
             ValueError: the arguments do not fit together, or inputs are still waiting for their targets.
         """
         check_nothing_pending(run, "scan")
-        if newest is not None and (resets is not None or run.ahead is None):
-            raise ValueError("scan: with `newest`, the run must have a state `ahead`, and resets are not supported.")
+        if newest is not None and (resets is not None or run.newest_state is None):
+            raise ValueError("scan: with `newest`, the run must have a `newest_state`, and resets are not supported.")
         resets = None if resets is None else jnp.asarray(resets)
         more = {"resets": resets, "newest": newest}
         inputs = {"xs": xs, "targets": targets, **{name: part for name, part in more.items() if part is not None}}
@@ -188,23 +180,24 @@ class Online(Learner):
         if not isinstance(count, Tracer):
             self.symbols.check("scan", xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
-        loop = self.unchecked_loop if self.stops or gradients_persist(run.opt_state) else self.flagging_loop
-        (new,), results = loop((run,), steps, count, outputs)
+        loop = self.unchecked_loop if self.stops or gradients_persist(run.opt_state) else self.marking_loop
+        new, losses, made, _ = loop(run, steps, count, outputs)
         # A separate program: within the loop's, the check would change how the loop rounds.
-        finite = chunk_is_finite(run, new, results[0] if self.stops else (results[0], new.opt_state))
+        finite = chunk_is_finite(run, new, losses if self.stops else (losses, new.opt_state))
         if self.stops:
             if _is_false(finite):
-                # Repeat the chunk, checking every step, to find the last good run.
-                (last_good, _), _ = self.stopping_loop((run, jnp.array(True)), steps, count, False)
-                raise nonfinite_error(last_good)
+                # Repeat the chunk, checking every step, and once more up to the first bad step.
+                *_, finite = self.skipping_loop(run, steps, count, False)
+                first = np.argmin(np.append(finite[:count], False))
+                raise nonfinite_error(self.skipping_loop(run, steps, first, False)[0])
         elif isinstance(finite, Tracer) or not bool(finite):
             # Repeat the chunk, checking every step. Inside a caller's own transformation it is unknown whether this is
             # needed: the first pass is then unused, and the compiler drops it.
-            (new,), results = self.skipping_loop((run,), steps, count, outputs)
-        return new, *results
+            new, losses, made, _ = self.skipping_loop(run, steps, count, outputs)
+        return new, losses, made
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
-        """Predict a chunk of inputs without learning. Only the state changes, or `run.ahead` if there is one.
+        """Predict a chunk of inputs without learning. Only the state changes, or `run.newest_state` if there is one.
 
         Args:
             run: the run to predict with.
@@ -235,11 +228,12 @@ class Online(Learner):
         checks.run("predict", run, Run)
         try:
             self.symbols.check("predict", x)
-            ahead, output = self.compiled_transition(run.params, run.ahead if run.pending else run.state, x)
+            state = run.newest_state if run.pending else run.state
+            newest_state, output = self.compiled_transition(run.params, state, x)
         except Exception as error:
             explain("predict", error, self.update, run, x)
             raise
-        return run._replace(pending=(*run.pending, x), ahead=ahead), output
+        return run._replace(pending=(*run.pending, x), newest_state=newest_state), output
 
     def learn(self, run: Run, target: Tree) -> tuple[Run, Estimate]:
         """Learn from the oldest waiting input.
@@ -261,10 +255,10 @@ class Online(Learner):
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
-        new, estimate = self.step(run._replace(pending=(), ahead=None), x, target)
+        new, estimate = self.step(run._replace(pending=(), newest_state=None), x, target)
         if not later:
             return new, estimate
-        return new._replace(pending=tuple(later), ahead=run.ahead), estimate
+        return new._replace(pending=tuple(later), newest_state=run.newest_state), estimate
 
     def carry(self, run: Run) -> Tree:
         """Return the estimator's carry."""
@@ -276,9 +270,9 @@ class Online(Learner):
         return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
 
     def for_keys(self, run: Run, *, share: bool = False) -> Any:
-        from norewind.learners.keys.networks import NetworkEngine
+        from norewind.learners.keys.networks import KeyedNetworks
 
-        return NetworkEngine(self, run, share)
+        return KeyedNetworks(self, run, share)
 
     def reset(self, run: Run, when: Any = True) -> Run:
         """Begin a new sequence.
@@ -331,10 +325,10 @@ def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:
 
 def forward_samples(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
     """Predict the first `count` inputs without learning; see `Online.forward`. Nothing here is compiled."""
-    state = run.state if run.ahead is None else run.ahead
+    state = run.state if run.newest_state is None else run.newest_state
     transition = one_step_of(update.estimator.model.transition)
     state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)
-    return run._replace(state=state) if run.ahead is None else run._replace(ahead=state), outputs
+    return run._replace(state=state) if run.newest_state is None else run._replace(newest_state=state), outputs
 
 
 def _check_count(what: str, count: Any, length: int) -> None:

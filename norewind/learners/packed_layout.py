@@ -37,7 +37,7 @@ class Leaf(NamedTuple):
     alone: bool
 
 
-class Layout:
+class PackedLayout:
     """Converts a tree to one vector of bits per width of number, and back. Nothing is rounded.
 
     All small arrays with 32 bits per number share a vector, and so do those with 64. Complex numbers are stored as
@@ -151,10 +151,10 @@ class Layout:
         return self.structure.unflatten([read(vectors[leaf.vector], leaf) for leaf in self.leaves])
 
 
-_layouts: dict[Any, Layout] = {}
+_layouts: dict[Any, PackedLayout] = {}
 
 
-def layout_of(tree: Tree) -> Layout:
+def layout_of(tree: Tree) -> PackedLayout:
     """Return the layout of a tree: one object for all trees with the same arrays, so programs are compiled once."""
     leaves, structure = jax.tree.flatten(tree)
     kinds = []
@@ -164,7 +164,7 @@ def layout_of(tree: Tree) -> Layout:
         kinds.append((np.dtype(jnp.result_type(data)), tuple(np.shape(data)), impl))
     key = structure, tuple(kinds)
     if key not in _layouts:
-        _layouts[key] = Layout(*key)
+        _layouts[key] = PackedLayout(*key)
     return _layouts[key]
 
 

@@ -5,23 +5,20 @@ from functools import lru_cache, partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from norewind.core import checks
 from norewind.core.combinators import one_step_of
-from norewind.core.estimator import Estimate, Transition
 from norewind.core.run import Run, explain, nonfinite_error
 from norewind.core.trees import Tree, strong
 from norewind.engines.compilation import compiled_kernel
-from norewind.learners.chunks import skipping_step, stopping_step
 from norewind.learners.learner import Learner
 from norewind.learners.online import Online, check_nothing_pending
-from norewind.learners.packed_layout import Layout, Vectors, layout_of
+from norewind.learners.packed_layout import PackedLayout, Vectors, layout_of
 
 # Checked in every call, since checking for a JAX array takes longer.
 SYMBOL, SCALAR = (int, np.integer), (int, float, np.generic)
-PARAMS, STATE, AHEAD = map(Run._fields.index, ("params", "state", "ahead"))
+PARAMS, STATE, NEWEST_STATE = map(Run._fields.index, ("params", "state", "newest_state"))
 
 
 class PackedRun:
@@ -31,22 +28,31 @@ class PackedRun:
         layout: where the arrays of the run are in the vectors.
         vectors: the vectors.
         pending: inputs that are waiting for their targets.
-        ahead: the vectors of the state after all inputs so far, if predictions have moved it; None if not.
+        newest_vectors: the vectors of the state after all inputs so far, if predictions have moved it; None if not.
     """
 
-    __slots__ = ("ahead_vectors", "layout", "pending", "vectors")
+    __slots__ = ("layout", "newest_vectors", "pending", "vectors")
 
-    def __init__(self, layout: Layout, vectors: Vectors, pending: tuple[Tree, ...] = (), ahead: Vectors | None = None):
-        self.layout, self.vectors, self.pending, self.ahead_vectors = layout, vectors, pending, ahead
+    def __init__(
+        self,
+        layout: PackedLayout,
+        vectors: Vectors,
+        pending: tuple[Tree, ...] = (),
+        newest_vectors: Vectors | None = None,
+    ):
+        self.layout = layout
+        self.vectors = vectors
+        self.pending = pending
+        self.newest_vectors = newest_vectors
 
     def unpack(self) -> Run:
         """Return the same run, as arrays."""
         run = self.layout.unpack_now(self.vectors)
-        if self.ahead_vectors is None:
+        if self.newest_vectors is None:
             return run
-        ahead = layout_of(run.state).unpack_now(self.ahead_vectors)
-        field = AHEAD if self.pending else _newest_state(self.layout)
-        return run._replace(pending=self.pending, **{Run._fields[field]: ahead})
+        state = layout_of(run.state).unpack_now(self.newest_vectors)
+        field = NEWEST_STATE if self.pending else _newest_state(self.layout)
+        return run._replace(pending=self.pending, **{Run._fields[field]: state})
 
     @property
     def steps(self) -> jax.Array:
@@ -59,7 +65,7 @@ class PackedRun:
 
 jax.tree_util.register_pytree_node(
     PackedRun,
-    lambda run: ((run.vectors, run.pending, run.ahead_vectors), run.layout),
+    lambda run: ((run.vectors, run.pending, run.newest_vectors), run.layout),
     lambda layout, parts: PackedRun(layout, *parts),
 )
 
@@ -68,8 +74,8 @@ class PackedOnline(Learner):
     """A learner of single samples, which takes less than half the time of `Online`.
 
     Its runs are packed: `init` starts one, `pack` makes one from a `Run`, and `run.unpack()` returns a `Run` again. The
-    numbers are those of the learner that it is made of, up to rounding. Losses and outputs are NumPy arrays, and
-    estimates hold no gradient. Chunks of several samples are unpacked and learned by `Online`.
+    numbers are those of the learner that it is made of, up to rounding. Losses and outputs are NumPy arrays. Chunks of
+    several samples are unpacked and learned by `Online`.
 
     Args:
         learner: the learner, from `online`.
@@ -81,7 +87,7 @@ class PackedOnline(Learner):
     >>> run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     >>> for symbol in [0, 1, 2, 0, 1]:
     ...     run, output = learner.predict(run, symbol)
-    ...     run, estimate = learner.learn(run, (symbol + 1) % 3)
+    ...     run, loss, output = learner.learn(run, (symbol + 1) % 3)
     >>> int(run.unpack().samples)
     5
     """
@@ -90,7 +96,7 @@ class PackedOnline(Learner):
 
     def __init__(self, learner: Online):
         self.learner = learner
-        self._update, self._stops, self._symbols = learner.update, learner.stops, learner.symbols
+        self._update = learner.update
         self._programs: dict[Any, PackedProgram] = {}
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> PackedRun:
@@ -107,31 +113,41 @@ class PackedOnline(Learner):
             ModelError: it is not a run.
         """
         checks.run("pack", run, Run)
-        bare = run._replace(pending=(), ahead=None) if run.pending else run
+        bare = run._replace(pending=(), newest_state=None) if run.pending else run
         layout = layout_of(bare)
-        ahead = layout_of(run.state).pack_now(run.ahead) if run.pending else None
-        return PackedRun(layout, layout.pack_now(bare), run.pending, ahead)
+        newest = layout_of(run.state).pack_now(run.newest_state) if run.pending else None
+        return PackedRun(layout, layout.pack_now(bare), run.pending, newest)
 
-    def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, Estimate]:
-        """Learn from one sample; see `Online.step`. The estimate holds no gradient."""
+    def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, Any, Tree]:
+        """Learn from one sample; see `Online.step`.
+
+        Args:
+            run: the run to continue.
+            x: the input of the model.
+            target: the target, which the loss compares with the model's output.
+
+        Returns:
+            `(run, loss, output)`.
+        """
         check_nothing_pending(run, "step", PackedRun)
-        vectors, estimate = self._step("step", run, x, target)
-        return PackedRun(run.layout, vectors), estimate
+        return self._step("step", run, x, target)
 
     def predict(self, run: PackedRun, x: Tree) -> tuple[PackedRun, Tree]:
         """Predict the output for an input now, and keep the input until its target arrives; see `Online.predict`."""
         checks.run("predict", run, PackedRun)
-        ahead, output = self._call("predict", self._answer, run, _needed(run), x)
-        return PackedRun(run.layout, run.vectors, (*run.pending, x), ahead), output
+        newest, output = self._call("predict", self._answer, run, _needed(run), x)
+        return PackedRun(run.layout, run.vectors, (*run.pending, x), newest), output
 
-    def learn(self, run: PackedRun, target: Tree) -> tuple[PackedRun, Estimate]:
-        """Learn from the oldest waiting input; see `Online.learn`."""
+    def learn(self, run: PackedRun, target: Tree) -> tuple[PackedRun, Any, Tree]:
+        """Learn from the oldest waiting input; see `Online.learn`. Returns `(run, loss, output)`."""
         checks.run("learn", run, PackedRun)
         if not run.pending:
             raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
         x, *later = run.pending
-        vectors, estimate = self._step("learn", run, x, target)
-        return PackedRun(run.layout, vectors, tuple(later), run.ahead_vectors if later else None), estimate
+        new, loss, output = self._step("learn", run, x, target)
+        if later:
+            new = PackedRun(run.layout, new.vectors, tuple(later), run.newest_vectors)
+        return new, loss, output
 
     def scan(
         self,
@@ -150,23 +166,19 @@ class PackedOnline(Learner):
             ValueError: the arguments do not fit together, or inputs are still waiting for their targets.
         """
         check_nothing_pending(run, "scan", PackedRun)
-        if count not in (None, 1) or not _is_single(xs) or run.ahead_vectors is not None:
+        if count not in (None, 1) or not _is_single(xs) or run.newest_vectors is not None:
             new, *results = self.learner.scan(run.unpack(), xs, targets, newest=newest, count=count, outputs=outputs)
             return self.pack(new), *results
-        program = self._program(self._advance_and_answer, run, run.vectors, xs, targets, newest)
-        vectors, (finite, losses, answers) = program(run.vectors, xs, targets, newest)
-        if self._stops and not finite:
-            raise nonfinite_error(run)
-        return PackedRun(run.layout, vectors), losses, answers
+        new, loss, output = self._step("scan", run, *map(_first, (xs, targets, newest)))
+        return new, loss[None], _alone(output)
 
     def forward(self, run: PackedRun, xs: Tree, *, count: int | None = None) -> tuple[PackedRun, Tree]:
         check_nothing_pending(run, "forward", PackedRun)
         if count not in (None, 1) or not _is_single(xs):
             new, outputs = self.learner.forward(run.unpack(), xs, count=count)
             return self.pack(new), outputs
-        vectors = _needed(run)
-        ahead, outputs = self._program(self._answer_first, run, vectors, xs)(vectors, xs)
-        return PackedRun(run.layout, run.vectors, (), ahead), outputs
+        newest, output = self._call("forward", self._answer_sample, run, _needed(run), _first(xs))
+        return PackedRun(run.layout, run.vectors, (), newest), _alone(output)
 
     def reset(self, run: PackedRun, when: Any = True) -> PackedRun:
         return self.pack(self.learner.reset(run.unpack(), when))
@@ -180,66 +192,47 @@ class PackedOnline(Learner):
     def for_keys(self, run: PackedRun, *, share: bool = False) -> Any:
         return self.learner.for_keys(run.unpack(), share=share)
 
-    def _step(self, what: str, run: PackedRun, x: Tree, target: Tree) -> tuple[Vectors, Estimate]:
-        vectors, (finite, loss, output) = self._call(what, self._advance, run, run.vectors, x, target)
-        if self._stops and not finite:
+    def _step(self, what: str, run: PackedRun, *sample: Tree) -> tuple[PackedRun, Any, Tree]:
+        vectors, (finite, loss, output) = self._call(what, self._learn, run, run.vectors, *sample)
+        if self.learner.stops and not finite:
             raise nonfinite_error(run)
-        return vectors, Estimate(loss, None, output)
+        return PackedRun(run.layout, vectors), loss, output
 
     def _call(self, what: str, function: Callable, run: PackedRun, vectors: Any, *inputs: Tree) -> tuple[Any, Tree]:
-        """Call a function with inputs, which are checked first."""
+        """Call a function with vectors and inputs, which are checked first. It is compiled once per kind of inputs."""
+        key = function.__name__, run.layout, *map(_signature, inputs)
         try:
-            program = self._programs.get((function.__name__, run.layout, *map(_signature, inputs)))
+            program = self._programs.get(key)
             placed = None if program is None else program.on_device(inputs)
-            if program is None or placed is None:
-                sizes = self._symbols.check(what, *inputs)[: len(inputs)]
-                program, placed = self._program(function, run, vectors, *inputs, symbols=sizes), inputs
+            if placed is None:
+                sizes = self.learner.symbols.check(what, *inputs[:2])[: len(inputs)]
+                if program is None:
+                    program = PackedProgram(partial(function, run.layout), (vectors, *inputs), sizes)
+                    self._programs[key] = program
+                placed = inputs
         except Exception as error:
-            explain(what, error, self._update, run.unpack(), *inputs)
+            explain(what, error, self._update, run.unpack(), *inputs[:2])
             raise
+        assert program is not None
         return program(vectors, *placed)
 
-    def _program(
-        self, function: Callable, run: PackedRun, vectors: Any, *inputs: Tree, symbols: tuple = ()
-    ) -> "PackedProgram":
-        key = function.__name__, run.layout, *map(_signature, inputs)
-        program = self._programs.get(key)
-        if program is None:
-            program = self._programs[key] = PackedProgram(partial(function, run.layout), (vectors, *inputs), symbols)
-        return program
-
-    def _advance(self, layout: Layout, vectors: Vectors, x: Tree, target: Tree):
+    def _learn(self, layout: PackedLayout, vectors: Vectors, x: Tree, target: Tree, newest: Tree = None):
         # When a run stops, the old vectors are kept, so only skipping has to choose between old and new numbers.
-        advance = self._update.advance_and_check if self._stops else self._update.advance_if_finite
-        new, estimate, finite = advance(layout.unpack(vectors), x, target)
-        return layout.pack(new), (finite, estimate.loss, estimate.output)
+        nonfinite = "report" if self.learner.stops else "skip"
+        new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, newest, nonfinite=nonfinite)
+        return layout.pack(strong(new)), (finite, estimate.loss, estimate.output)
 
-    def _advance_and_answer(self, layout: Layout, vectors: Vectors, xs: Tree, targets: Tree, newest: Tree):
-        run, sample = layout.unpack(vectors), jax.tree.map(lambda leaf: leaf[0], (xs, targets, newest))
-        if self._stops:
-            (new, finite), loss, output = stopping_step(self._update, run, jnp.array(True), sample)
-        else:
-            (new,), loss, output = skipping_step(self._update, run, sample)
-            finite = None  # a bad sample has been skipped
-        return layout.pack(strong(new)), jax.tree.map(lambda leaf: leaf[None], (finite, loss, output))
-
-    def _answer(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], x: Tree):
-        """Answer an input with the newest state."""
-        return self._moved(layout, vectors, self._update.transition, x)
-
-    def _answer_first(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], xs: Tree):
-        """Answer the only one of some inputs."""
-        transition = one_step_of(self._update.estimator.model.transition)
-        state, output = self._moved(layout, vectors, transition, jax.tree.map(lambda leaf: leaf[0], xs))
-        return state, jax.tree.map(lambda leaf: leaf[None], output)
-
-    def _moved(self, layout: Layout, vectors: tuple[Vectors, Vectors | None], transition: Transition, x: Tree):
-        """Return the vectors of the state after an input, and the output."""
-        needed, ahead = dict(zip(_places_to_predict(layout), vectors[0], strict=True)), vectors[1]
+    def _answer(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], x: Tree, *, sample: bool = False):
+        """Answer an input with the newest state; with `sample`, a single sample of a model that takes windows."""
+        needed, newest = dict(zip(_places_to_predict(layout), vectors[0], strict=True)), vectors[1]
         params, state = (layout.unpack_entry(needed, entry) for entry in (PARAMS, _newest_state(layout)))
-        state = state if ahead is None else layout_of(state).unpack(ahead)
+        state = state if newest is None else layout_of(state).unpack(newest)
+        transition = one_step_of(self._update.estimator.model.transition) if sample else self._update.transition
         state, output = transition(params, state, x)
         return layout_of(state).pack(strong(state)), output
+
+    def _answer_sample(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], x: Tree):
+        return self._answer(layout, vectors, x, sample=True)
 
 
 class PackedProgram:
@@ -257,7 +250,7 @@ class PackedProgram:
             self.numbers_layout = layout_of(numbers)
             return vectors, self.numbers_layout.pack(numbers)
 
-        self.numbers_layout: Layout
+        self.numbers_layout: PackedLayout
         self.symbols = symbols
         self.kernel = compiled_kernel(call, *arguments)
 
@@ -284,25 +277,35 @@ class PackedProgram:
         return placed
 
 
-def _newest_state(layout: Layout) -> int:
-    """Return the field of a run that holds the newest state: `ahead`, if it is kept separately."""
-    return AHEAD if layout.vectors_of[AHEAD] else STATE
+def _newest_state(layout: PackedLayout) -> int:
+    """Return the field of a run that holds the newest state: `newest_state`, if it is kept separately."""
+    return NEWEST_STATE if layout.vectors_of[NEWEST_STATE] else STATE
 
 
 @lru_cache(maxsize=256)
-def _places_to_predict(layout: Layout) -> tuple[int, ...]:
+def _places_to_predict(layout: PackedLayout) -> tuple[int, ...]:
     """Return the numbers of the vectors that a prediction needs."""
     return tuple(sorted({*layout.vectors_of[PARAMS], *layout.vectors_of[_newest_state(layout)]}))
 
 
 def _needed(run: PackedRun) -> tuple[Vectors, Vectors | None]:
     """Return the vectors that a prediction needs: every argument costs a microsecond."""
-    return tuple(run.vectors[place] for place in _places_to_predict(run.layout)), run.ahead_vectors
+    return tuple(run.vectors[place] for place in _places_to_predict(run.layout)), run.newest_vectors
 
 
 def _is_single(xs: Tree) -> bool:
     """Whether inputs hold a single entry along their leading axis."""
     return len(xs if type(xs) is np.ndarray else jax.tree.leaves(xs)[0]) == 1
+
+
+def _first(entries: Tree) -> Tree:
+    """Return the first of some entries along their leading axis."""
+    return entries[0] if type(entries) is np.ndarray else jax.tree.map(lambda leaf: leaf[0], entries)
+
+
+def _alone(entry: Tree) -> Tree:
+    """Add a leading axis of length 1."""
+    return entry[None] if type(entry) is np.ndarray else jax.tree.map(lambda leaf: leaf[None], entry)
 
 
 @lru_cache(maxsize=1024, typed=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners import densities
-from norewind.learners.learner import Forecasts, Learner
+from norewind.learners.learner import Forecasts, empty_forecasts
 from norewind.learners.linear import (
     Linear,
     LinearPlan,
@@ -18,8 +18,8 @@ from norewind.learners.linear import (
     reset_linear,
     start_of,
 )
-from norewind.learners.members import Member, forward_all, join_forecasts, reset_all, scan_all
-from norewind.learners.steps import PERIODS, exchange, same_length, upcoming_forecasts
+from norewind.learners.members import Member, MixtureRun, RowMixture, join_forecasts
+from norewind.learners.steps import PERIODS, exchange, upcoming_forecasts
 
 # Lags (to be divided by the number of inputs) and forgetting.
 MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
@@ -65,20 +65,15 @@ class SeriesMixtureRun(NamedTuple):
     outputs: np.ndarray
 
 
-class SeriesRun(NamedTuple):
-    """The runs of the members, and the state of the mixture."""
-
-    members: tuple
-    mixture: SeriesMixtureRun
-
-
-class Series(Learner):
+class Series(RowMixture):
     """Forecasts rows of numbers, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the running mean, linear models, `members`, and, where the past of the
     targets is known, persistence and the value one period ago for some common periods; for
     steps longer than a period, the newest value that is a whole number of periods older. Every
     step and target has its own weights. There is nothing to tune.
+
+    Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`.
 
     Args:
         inputs: the number of inputs.
@@ -101,76 +96,58 @@ class Series(Learner):
         known: Sequence[int] = (),
         gaussian: bool = False,
     ):
-        self.members, self._runs = [member.learner for member in members], tuple(member.run for member in members)
-        self.inputs, self.targets, self.steps, self.horizon = inputs, targets, tuple(steps), steps[-1]
-        self.models, self.gaussian = list(models), gaussian
+        super().__init__(members, steps)
+        self.inputs = inputs
+        self.targets = targets
+        self.models = list(models)
+        self.gaussian = gaussian
         # With step 0, targets are known up to the previous row.
         ahead = np.maximum(1, self.steps)
         ages = [0 * ahead, *(-ahead % period for period in PERIODS)] if len(known) else []
         ages = np.array(ages, np.int64).reshape(-1, len(ahead))
         linear = plan_of(models, inputs, targets, steps, ERROR_LIMIT)
         self.plan = SeriesPlan(*linear, ages, np.array(known, np.int64))
-        self._no_targets = np.empty((0, len(self.steps) * targets), np.float32)
+        self.outputs = len(self.steps) * targets
         self.experts = 1 + len(ages) + len(self.models) + sum(member.forecasts for member in members)
+        # Numba takes several times as long for named or nested tuples.
+        self._plan = tuple(self.plan)
+        self._no_targets = np.empty((0, self.outputs), np.float32)
 
-    def init(self) -> SeriesRun:
-        """Start a run with equal weights."""
-        outputs = len(self.steps) * self.targets
-        mixture = SeriesMixtureRun(
+    def start(self) -> SeriesMixtureRun:
+        return SeriesMixtureRun(
             start_of(LinearPlan(*self.plan[:3]), self.models, self.inputs, self.targets),
             np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
-            np.zeros((self.horizon, self.experts, outputs), np.float32),
-            densities.equal_performance(self.experts, outputs),
-            np.zeros((self.horizon, 1 + self.gaussian, outputs), np.float32),
+            np.zeros((self.horizon, self.experts, self.outputs), np.float32),
+            densities.equal_performance(self.experts, self.outputs),
+            np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
         )
-        return SeriesRun(self._runs, mixture)
 
-    def scan(
-        self, run: SeriesRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[SeriesRun, Any, Any]:
-        """Learn from a chunk of rows; see `Learner.scan`.
-
-        Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`. Outputs are always
-        returned, because they cost nothing extra.
-        """
-        same_length(xs, targets)
-        count = len(xs) if count is None else count
-        runs, others = scan_all(self.members, run.members, xs, targets, count)
-        losses, forecasts = self._rows(run.mixture, others, xs, targets, count)
-        return SeriesRun(runs, run.mixture), losses, forecasts
-
-    def forward(self, run: SeriesRun, xs: Any, *, count: int | None = None) -> tuple[SeriesRun, Any]:
-        count = len(xs) if count is None else count
-        runs, others = forward_all(self.members, run.members, xs, count)
-        linear, history, waiting, weighing, outputs = run.mixture
+    def copy_of(self, mixture: SeriesMixtureRun) -> SeriesMixtureRun:
+        linear, history, waiting, weighing, outputs = mixture
         linear = LinearRun(linear.past.copy(), *linear[1:-1], linear.rows.copy())
-        mixture = SeriesMixtureRun(linear, history.copy(), waiting, weighing, outputs.copy())
-        return SeriesRun(runs, mixture), self._rows(mixture, others, xs, self._no_targets, count)[1]
+        return SeriesMixtureRun(linear, history.copy(), waiting, weighing, outputs.copy())
 
-    def _rows(
-        self, mixture: SeriesMixtureRun, others: list, xs: Any, targets: Any, count: int
-    ) -> tuple[np.ndarray, Any]:
-        """Return the losses of the first rows, the forecasts made at them, and the earlier forecasts of them."""
-        xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
-        rows, outputs = len(xs), targets.shape[1]
-        forecasts = join_forecasts(others, self.horizon, rows, outputs)
+    def mix(
+        self, mixture: SeriesMixtureRun, others: list[Forecasts], xs: Any, targets: Any, count: int
+    ) -> tuple[np.ndarray, Forecasts]:
+        xs = np.ascontiguousarray(xs, np.float32)
+        targets = self._no_targets if targets is None else np.ascontiguousarray(targets, np.float32)
+        rows = len(xs)
+        joined = join_forecasts(others, rows, self.outputs)
         losses = np.zeros(rows, np.float32)
-        made, due = np.zeros((2, rows, (1 + self.gaussian) * outputs), np.float32)
+        made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
         linear, history, waiting, weighing, rings = mixture
-        run = tuple(linear), history, waiting, tuple(weighing), rings  # Numba takes twice as long for named tuples
-        _mix_rows(tuple(self.plan), run, xs if count == rows else xs[:count], targets, forecasts, losses, made, due)
-        return losses, Forecasts(made, due) if self.horizon else made
+        run = *linear, history, waiting, *weighing, rings
+        _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due)
+        return losses, forecasts
 
-    def upcoming(self, run: SeriesRun) -> np.ndarray | None:
-        mixture = run.mixture
-        return upcoming_forecasts(mixture.outputs, self.steps, mixture.linear.rows[0]) if self.horizon else None
+    def upcoming(self, run: MixtureRun) -> np.ndarray:
+        return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
 
-    def reset(self, run: SeriesRun) -> SeriesRun:
-        mixture = run.mixture
+    def forget_rows(self, mixture: SeriesMixtureRun) -> None:
         reset_linear(mixture.linear)
         for part in (mixture.history, mixture.waiting, mixture.outputs):
             part[:] = 0
-        return SeriesRun(reset_all(self.members, run.members), mixture)
 
 
 @kernel
@@ -179,7 +156,7 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
 
     Args:
         plan: the fields of a `SeriesPlan`.
-        run: the fields of a `SeriesMixtureRun`, whose arrays are changed in place.
+        run: the arrays of a `SeriesMixtureRun`, changed in place.
         xs: inputs.
         targets: targets; NaN means unknown. Without any rows of targets, nothing is learned.
         others: the members' forecasts (rows, forecasts, outputs).
@@ -187,11 +164,8 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         made: where to write the forecasts made at the rows.
         due: where to write the earlier forecasts of the rows.
     """
-    linear, history, waiting, weighing, rings = run
-    plan, run = (
-        SeriesPlan(*plan),
-        SeriesMixtureRun(LinearRun(*linear), history, waiting, densities.Performance(*weighing), rings),
-    )
+    plan = SeriesPlan(*plan)
+    run = SeriesMixtureRun(LinearRun(*run[:6]), run[6], run[7], densities.Performance(*run[8:11]), run[11])
     steps, outputs, learns = plan.steps, targets.shape[1], len(targets) > 0
     experts, per_step = len(run.weighing.records), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))

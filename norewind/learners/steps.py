@@ -26,11 +26,13 @@ def checked_steps(what: str, steps: Sequence[int]) -> tuple[int, ...]:
         steps: the steps.
 
     Raises:
-        ModelError: they are not whole numbers of at least 1 in increasing order.
+        ModelError: they are neither whole numbers of at least 1 in increasing order, nor 0 alone.
     """
     found = tuple(int(step) for step in steps)
-    if not found or found[0] < 1 or any(later <= step for step, later in pairwise(found)):
-        raise checks.ModelError(f"{what}: steps must be whole numbers from 1 in increasing order, not {tuple(steps)}.")
+    if found != (0,) and (not found or found[0] < 1 or any(later <= step for step, later in pairwise(found))):
+        raise checks.ModelError(
+            f"{what}: steps must be whole numbers from 1 in increasing order, or 0 alone, not {tuple(steps)}."
+        )
     return found
 
 
@@ -48,91 +50,61 @@ def same_length(xs: Any, targets: Any) -> None:
         checks.common_length("scan", xs=xs, targets=targets)
 
 
-@lru_cache(maxsize=64)
-def row_offsets(steps: tuple[int, ...], width: int, *, parts: int = 1) -> np.ndarray:
-    """Return the step of each column, if the columns of all steps are stored side by side.
-
-    Args:
-        steps: the steps.
-        width: the number of columns of each step.
-        parts: how often all of them are repeated.
-    """
-    return np.tile(np.repeat(np.array(steps, np.int64), width), parts)
-
-
 @kernel
-def shift_columns(rows, offsets, out):
-    """Fill `out` with columns of later rows: column j of row i is that of row i + offsets[j].
+def exchange(ring, steps, row, new, old):
+    """Store a row in a ring, and take values of earlier rows from it, such as the earlier forecasts of a row.
 
-    With the steps as offsets, these are the targets that follow each row. With the
-    differences from the last step, applied to rows of forecasts, they are the earlier forecasts of each row.
-
-    Args:
-        rows: the rows.
-        offsets: how many rows later, for each column.
-        out: where to write the result.
-    """
-    for row in range(out.shape[0]):
-        for column in range(out.shape[1]):
-            out[row, column] = rows[row + offsets[column], column]
-
-
-@kernel
-def exchange_columns(ring, offsets, row, new, old):
-    """Store a row in a ring, and write each column's value of `offsets` rows earlier.
+    Columns are in one block per step, and the block of a step takes the values of that many rows earlier.
 
     Args:
-        ring: the newest rows, changed in place: row t is at t modulo their number.
-        offsets: how many rows earlier, for each column; at most the number of rows in the ring.
+        ring: the newest rows (rows, parts, columns), changed in place: row t is at t modulo their number, which is at
+            least the largest step.
+        steps: for each block of columns, how many rows earlier; 0 for the row itself.
         row: the number of the row in its sequence.
-        new: the row.
-        old: where to write the earlier values.
+        new: the row (parts, columns).
+        old: where to write the earlier values; the initial ones of the ring where there is no such row. May be the same
+            array as `new`.
     """
-    depth = len(ring)
-    for column in range(len(new)):
-        earlier = (row - offsets[column]) % depth
-        old[column] = new[column] if offsets[column] == 0 else ring[earlier, column]
-    for column in range(len(new)):
-        ring[row % depth, column] = new[column]
-
-
-@kernel
-def delay_rows(ring, offsets, row, new, old):
-    """Do `exchange_columns` for consecutive rows.
-
-    Args:
-        ring: the newest rows, changed in place.
-        offsets: how many rows earlier, for each column.
-        row: the number of the first row in its sequence.
-        new: the rows.
-        old: where to write the earlier values.
-    """
-    for t in range(len(new)):
-        exchange_columns(ring, offsets, row + t, new[t], old[t])
-
-
-@kernel
-def exchange(ring, steps, row, made, due):
-    """Take the earlier forecasts of a row from a ring, and store the forecasts made at the row.
-
-    Args:
-        ring: the forecasts made at the newest `steps[-1]` rows (rows, parts, outputs), changed in place.
-        steps: the steps, in rows ahead.
-        row: the number of the row in its sequence.
-        made: the forecasts made at the row (parts, outputs).
-        due: where to write the earlier forecasts of the row; zeros where there is none yet. May be the same array as
-            `made`.
-    """
-    parts, outputs = made.shape
-    per_step, rows = outputs // len(steps), len(ring)
+    parts, columns = new.shape
+    per_step, rows = columns // len(steps), len(ring)
     for part in range(parts):
         for s in range(len(steps)):
             place = (row - steps[s]) % rows
             for i in range(s * per_step, (s + 1) * per_step):
-                # The newest forecasts take the place of the oldest, which are read first.
-                before = ring[place, part, i]
-                ring[row % rows, part, i] = made[part, i]
-                due[part, i] = before
+                # The newest values take the place of the oldest, which are read first.
+                before = new[part, i] if steps[s] == 0 else ring[place, part, i]
+                ring[row % rows, part, i] = new[part, i]
+                old[part, i] = before
+
+
+@kernel
+def exchange_rows(rings, steps, parts, slots, row_numbers, new, old):
+    """Do `exchange` for rows of several series, each of which has its own ring.
+
+    Args:
+        rings: the rings of all slots (slots, rows, parts × columns), changed in place.
+        steps: for each block of columns, how many rows earlier.
+        parts: how often the blocks of all steps are repeated.
+        slots: the slot of each row.
+        row_numbers: the number of each row in its series.
+        new: the rows (rows, parts × columns).
+        old: where to write the earlier values.
+    """
+    columns = new.shape[1] // parts
+    for t in range(len(slots)):
+        ring = rings[slots[t]].reshape((rings.shape[1], parts, columns))
+        exchange(ring, steps, row_numbers[t], new[t].reshape((parts, columns)), old[t].reshape((parts, columns)))
+
+
+def is_not_forecast(row_numbers: np.ndarray, steps: Sequence[int], columns: int) -> np.ndarray:
+    """Return which targets no earlier row has forecast (rows, columns).
+
+    Args:
+        row_numbers: the number of each row in its series.
+        steps: the steps.
+        columns: the number of targets of all steps.
+    """
+    return row_numbers[:, None] < np.repeat(steps, columns // len(steps))
 
 
 def upcoming_forecasts(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> np.ndarray:
@@ -147,8 +119,9 @@ def upcoming_forecasts(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> n
         An array with one row for each of the next `steps[-1]` rows.
     """
     late, place = nearest_steps(steps)
-    blocks = ring.reshape(*ring.shape[:2], len(steps), -1)
-    return blocks[(rows - 1 - late) % len(ring), :, place].reshape(len(late), -1)
+    _, parts, outputs = ring.shape
+    blocks = ring.reshape(len(ring), parts, len(steps), outputs // len(steps))
+    return blocks[(rows - 1 - late) % len(ring), :, place].reshape(len(late), parts * outputs // len(steps))
 
 
 @lru_cache(maxsize=64)

@@ -41,7 +41,8 @@ class TextLearner(Learner):
         window: the number of symbols in one step of the networks.
         megabytes: the size of the tables of counts.
         classes: the class of each symbol, if the stream is text; see `Counts`.
-        whole: whether outputs cover all symbols, or only the target. With all 256, counts take many times as long.
+        only_targets: whether outputs are the log-probabilities of the targets alone, one per symbol. Those of all 256
+            symbols take counts many times as long.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class TextLearner(Learner):
         window: int = 1,
         megabytes: float = 64,
         classes: np.ndarray | None = None,
-        whole: bool = True,
+        only_targets: bool = False,
     ):
         self.networks, self._runs = [learner for learner, _ in networks], tuple(run for _, run in networks)
-        self.window, self.whole = window, whole
+        self.window = window
+        self.only_targets = only_targets
         self.counts = Counts(symbols, experts=len(networks), megabytes=megabytes, classes=classes)
         self.mixture = BayesMixture(len(networks) + 1, switching=SYMBOL_SWITCHING)
 
@@ -68,14 +70,14 @@ class TextLearner(Learner):
     ) -> tuple[TextRun, Any, Any]:
         """Learn from a chunk of symbols, or of windows of symbols; see `Learner.scan`.
 
-        Losses are sums over a window. Outputs are log-probabilities of all symbols, or of the targets unless `whole`.
+        Losses are sums over a window. Outputs are log-probabilities of all symbols, or of the targets.
         """
         steps = checks.common_length("scan", xs=xs, targets=targets)
         count = steps if count is None else count
         networks, logits = scan_all(self.networks, run.networks, xs, targets, count)
         samples, observed = count * self.window, self._flat(targets)
         logs = self.log_probabilities([self._flat(part) for part in logits], len(observed))
-        distributions = outputs and self.whole
+        distributions = outputs and not self.only_targets
         table, losses, whole = self.counts.scan(
             run.counts, self._flat(xs), observed, count=samples, outputs=distributions, expert_log_probabilities=logs
         )
@@ -86,7 +88,7 @@ class TextLearner(Learner):
         total = mixed.reshape(steps, self.window).sum(axis=1)
         if not outputs:
             return new, total, None
-        if whole is None:
+        if self.only_targets:
             return new, total, -mixed.reshape(np.shape(xs)).astype(np.float32)
         whole = self.mixture.distributions(run.mix, np.concatenate([logs, whole[:, None]], axis=1), losses)
         return new, total, whole.reshape(*np.shape(xs), -1).astype(np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 from norewind.core.losses import BIT
 from norewind.engines.kernels import kernel
 from norewind.scoring.metrics import CLASS_FORECASTS, counted, last_half
-from norewind.scoring.score import RECENT_ROWS, StepScore, forecasts_of, log_probabilities
+from norewind.scoring.score import RECENT_ROWS, StepScore, log_probabilities
 from norewind.streams.stream import Samples
 
 # The accuracies of the model and of two simple rules.
@@ -46,7 +46,7 @@ class ClassScore(StepScore):
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
         targets, state = samples.targets.astype(np.float64), self.state
-        due = self._by_class(forecasts_of(outputs).due)
+        due = self._by_class(outputs.due)
         values = np.ascontiguousarray(samples.values[:, 0], np.float64)
         sums = [state[name] for name in ("baseline", "right", "counts", "past")]
         first = state["rows"] % len(state["past"])
@@ -85,7 +85,7 @@ class ClassScore(StepScore):
             samples: consecutive rows.
             outputs: the forecasts of the learner.
         """
-        ahead, due = (log_probabilities(self._by_class(part)) for part in forecasts_of(outputs))
+        ahead, due = (log_probabilities(self._by_class(part)) for part in (outputs.made, outputs.due))
         for i, target in enumerate(samples.targets[:, 0].tolist()):
             entry, is_known = self.first_entries(first + i, samples, i), target == target
             if self.horizon:

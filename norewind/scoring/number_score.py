@@ -11,9 +11,8 @@ import numpy as np
 from norewind.core.losses import log_variance
 from norewind.engines.kernels import kernel
 from norewind.fleets.store import KeyErrors, Store
-from norewind.learners.learner import Forecasts
 from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, mean, running_sum, seven_digits
-from norewind.scoring.score import StepScore, forecasts_of, place_of
+from norewind.scoring.score import StepScore, place_of
 from norewind.streams.stream import Samples
 
 ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
@@ -70,7 +69,7 @@ class NumberScore(StepScore):
         """
         forecasts = self.forecasts_in_units(samples, outputs).tolist()
         predictions, errors = self.predictions_and_errors(samples, outputs)
-        _, deviations = self.means_and_deviations(forecasts_of(outputs).made)
+        _, deviations = self.means_and_deviations(outputs.made)
         deviations = ((samples.scales_after if self.horizon else samples.scales)[..., 1] * deviations).tolist()
         predictions, has_prediction = predictions.tolist(), self.has_prediction(samples).tolist()
         for i, values in enumerate(samples.values.tolist()):
@@ -96,7 +95,7 @@ class NumberScore(StepScore):
             The forecasts; the last value while there are too few rows for a scale.
         """
         forecasts = np.empty(samples.values.shape)
-        _to_units(np.asarray(forecasts_of(outputs).made), samples.scales_after, samples.values, forecasts)
+        _to_units(np.asarray(outputs.made), samples.scales_after, samples.values, forecasts)
         return forecasts
 
     def predictions_and_errors(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +109,7 @@ class NumberScore(StepScore):
             The predictions, and their errors in standard deviations.
         """
         width = len(self.columns)
-        means, deviations = (part[:, :width] for part in self.means_and_deviations(forecasts_of(outputs).due))
+        means, deviations = (part[:, :width] for part in self.means_and_deviations(outputs.due))
         scales, targets = samples.scales[:, :width], samples.targets[:, :width].astype(np.float64)
         return scales[..., 0] + scales[..., 1] * means, (targets - means) / deviations
 
@@ -202,7 +201,7 @@ class KeyScore(NumberScore):
             outputs: the outputs of the fleet, `KeyedOutputs`.
         """
         described = outputs.samples._replace(keys=samples.keys, lines=samples.lines, copied=samples.copied)
-        return super().prediction_entries(first, described, Forecasts(outputs.made, outputs.due))
+        return super().prediction_entries(first, described, outputs)
 
     def first_entries(self, number: int, samples: Samples, i: int) -> dict[str, Any]:
         assert samples.keys is not None

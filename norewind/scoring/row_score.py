@@ -10,7 +10,7 @@ from norewind.engines.kernels import kernel
 from norewind.learners.steps import PERIODS
 from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, digits, last_half, mean
 from norewind.scoring.number_score import NumberScore
-from norewind.scoring.score import RECENT_ROWS, forecasts_of
+from norewind.scoring.score import RECENT_ROWS
 from norewind.streams.stream import Samples
 
 # The number of targets whose errors are written with every line of metrics, and whose newest values are kept.
@@ -123,7 +123,7 @@ class RowScore(NumberScore):
 
     def add(self, samples: Samples, outputs: Any = None) -> int:
         state, width = self.state, len(self.columns)
-        means, spreads = self.means_and_deviations(forecasts_of(outputs).due)
+        means, spreads = self.means_and_deviations(outputs.due)
         targets = samples.targets.astype(np.float64)
         values = np.ascontiguousarray(samples.values[:, :width], np.float64)
         scales = np.ascontiguousarray(samples.scales, np.float64)

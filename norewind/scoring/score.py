@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from norewind.core.losses import BIT
-from norewind.learners.learner import Forecasts
 from norewind.scoring.metrics import ANY_FORECASTS
 from norewind.streams.kafka.messages import message_place
 from norewind.streams.stream import Samples
@@ -86,15 +85,6 @@ class Score:
             folder: the run folder.
         """
         return ""
-
-
-def forecasts_of(outputs: Any) -> Forecasts:
-    """Return the outputs of a learner as forecasts. Without a horizon, both kinds are the same.
-
-    Args:
-        outputs: outputs of the learner.
-    """
-    return outputs if isinstance(outputs, Forecasts) else Forecasts(outputs, outputs)
 
 
 class StepScore(Score):

@@ -11,7 +11,6 @@ from norewind.fleets.keyed_learner import KeyedLearner
 from norewind.fleets.store import MAX_SAMPLES
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import NumberScore
-from norewind.scoring.score import forecasts_of
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
 from norewind.streams.table.row_stream import RowStream
@@ -152,7 +151,7 @@ class SeriesModel(RowModel):
         zeros = np.zeros((rows, self.stream.width), np.float32)
         outputs = self.outputs(self.state, Samples(zeros, zeros))
         if isinstance(self.score, NumberScore):
-            self.score.means_and_deviations(forecasts_of(outputs).made)
+            self.score.means_and_deviations(outputs.made)
 
 
 class KeyedModel(RowModel):

@@ -77,10 +77,11 @@ class Stream(ABC):
     `with` block closes it.
 
     Attributes:
-        horizon: how many samples later a sample's target arrives; 0 if it arrives with the sample.
+        steps: for rows, how many rows ahead they are to be forecast, in increasing order; (0,) if targets belong to the
+            row itself. Empty for anything but rows.
     """
 
-    horizon: int = 0
+    steps: tuple[int, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from norewind.core.trees import Tree, concatenated, copied
-from norewind.learners.learner import Forecasts, Learner
+from norewind.learners.learner import Forecasts, Learner, RowLearner
 from norewind.storage import checkpoint
 from norewind.testing.oracles import Check, assert_same, named
 
@@ -102,12 +102,13 @@ def _check_members(trial: _Trial) -> None:
     run, (losses, outputs) = trial.whole()
     assert np.shape(losses) == (trial.length,), f"there must be one loss per step, not {np.shape(losses)}"
     assert np.isfinite(losses).all(), "losses must be finite"
-    assert isinstance(outputs, Forecasts) == bool(learner.horizon), (
-        "with a horizon, outputs must be Forecasts: those made at the rows, and the earlier ones of these rows"
-    )
-    upcoming = learner.upcoming(run)
-    assert (upcoming is None) == (learner.horizon == 0), "upcoming(run) must be None without a horizon, and only then"
-    assert upcoming is None or len(upcoming) == learner.horizon, "upcoming(run) must have one entry for each future row"
+    if isinstance(learner, RowLearner):
+        assert isinstance(outputs, Forecasts), (
+            "the outputs for rows must be Forecasts: those made at the rows, and the earlier ones of these rows"
+        )
+        assert len(learner.upcoming(run)) == learner.horizon, "upcoming(run) must have one entry for each future row"
+    else:
+        assert not learner.steps, "a learner with steps must be a subclass of norewind.learners.RowLearner"
 
 
 def _check_cuts_change_nothing(trial: _Trial) -> None:
@@ -148,11 +149,11 @@ def _check_nothing_from_the_future(trial: _Trial) -> None:
         xs = jax.tree.map(partial(replaced, start=step + 1), trial.xs)
         targets = jax.tree.map(partial(replaced, start=step), trial.targets)
         _, actual = trial.scan(copied(trial.start), (xs, targets))
-        what, ahead = f"with other data from step {step} on", trial.learner.horizon > 0
-        predicted, known = (outputs.due if ahead else outputs for _, outputs in (actual, expected))
+        what = f"with other data from step {step} on"
+        predicted, known = (outputs.due if trial.learner.steps else outputs for _, outputs in (actual, expected))
         _assert_same(_part(actual[0], 0, step), _part(expected[0], 0, step), f"{what}, the losses before")
         _assert_same(_part(predicted, 0, step + 1), _part(known, 0, step + 1), f"{what}, the predictions up to it")
-        if ahead:
+        if trial.learner.horizon:
             forecasts, expected_forecasts = (_part(outputs.made, 0, step) for _, outputs in (actual, expected))
             _assert_same(forecasts, expected_forecasts, f"{what}, forecasts made")
 

@@ -42,14 +42,14 @@ LRU_UNITS = 32
 KEY_LAGS, KEY_FORGETTING, KEY_LIMIT = 8, 0.9998, 5.0
 
 
-def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple["TextLearner", Any]:
+def text(symbols: int, budget: float, seed: int, *, only_targets: bool = False) -> tuple["TextLearner", Any]:
     """Return a learner of text, and its run: counts, and the largest network that the budget allows.
 
     Args:
         symbols: the number of symbols.
         budget: the time that one symbol may take, in microseconds on one core.
         seed: the seed of the network.
-        whole: see `TextLearner`.
+        only_targets: see `TextLearner`.
     """
     from norewind.cells.dense import GruWindow
     from norewind.learners.text_learner import TextLearner
@@ -62,7 +62,9 @@ def text(symbols: int, budget: float, seed: int, *, whole: bool = True) -> tuple
         _, loss = window(cell.transition, losses.cross_entropy)
         estimator = estimators.bptt(GruWindow(cell.transition), loss)
         networks.append(_network(cell, estimator, inverse_sqrt(TEXT_RATE, TEXT_ALPHA), seed))
-    learner: Any = TextLearner(networks, symbols, window=AUTO_WINDOW, megabytes=COUNTS_MEGABYTES, whole=whole)
+    learner: Any = TextLearner(
+        networks, symbols, window=AUTO_WINDOW, megabytes=COUNTS_MEGABYTES, only_targets=only_targets
+    )
     return learner, learner.init()
 
 
@@ -152,8 +154,6 @@ def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], se
     learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
     run = init_run(learner, cell, seed, members)
     packed = PackedOnline(learner)
-    if not shape.horizon:
-        return Member(packed, packed.pack(run), members)
     ahead, init = ahead_of(packed, run, shape, None, parts=members, outputs=members * outputs)
     return Member(ahead, init._replace(run=packed.pack(init.run)), members)
 

@@ -89,7 +89,7 @@ def ahead_of(
     parts: int = 1,
     outputs: int = 0,
 ) -> tuple[Learner, Any]:
-    """Wrap a network and its run to forecast rows ahead, if there is a horizon.
+    """Wrap a network and its run to forecast rows; symbols need nothing more.
 
     Args:
         learner: the learner of the network.
@@ -100,7 +100,7 @@ def ahead_of(
         parts: how many values the outputs hold per step and target.
         outputs: the outputs for all steps; by default those of the shape.
     """
-    if not shape.horizon:
+    if shape.symbols:
         return learner, run
     ahead = Ahead(learner, loss, shape.steps, window, parts=parts)
     x, target = (np.zeros(width, np.float32) for width in (shape.inputs, len(shape.steps) * shape.targets))
@@ -230,7 +230,9 @@ def _auto(settings: Settings, shape: Shape) -> Built:
             raise SettingsError(f"{name} is {value!r}, but auto chooses it itself. {choice}.")
     gaussian, budget, seed = settings.loss == "gaussian", settings.budget, settings.seed
     if shape.symbols:
-        return Built(*auto.text(shape.inputs, budget, seed, whole=settings.per == "symbol"), registry.AUTO_WINDOW)
+        return Built(
+            *auto.text(shape.inputs, budget, seed, only_targets=settings.per != "symbol"), registry.AUTO_WINDOW
+        )
     if settings.share:
         single = auto.network(shape, gaussian, seed)
         return Built(*ahead_of(*single, shape, loss_of(settings, shape), parts=_parts(settings)), 1)

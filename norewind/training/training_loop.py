@@ -79,7 +79,7 @@ class Training:
         # A fleet stores its keys in the folder itself, in their state at each checkpoint.
         if folder:
             learner.keep_in(folder, self.tally.samples)
-        check_fits(learner, windowed.stream.horizon, self.window)
+        check_fits(learner, windowed.stream.steps, self.window)
         if saved:
             score.state = saved.score_state(score)
         # A line reports the carry at that sample; a learner without a carry need not stop there.

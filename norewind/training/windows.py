@@ -170,21 +170,21 @@ def fingerprint(position: Position | None) -> str:
     return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])
 
 
-def check_fits(learner: BaseLearner, horizon: int, window: int) -> None:
-    """Reject a learner made for another horizon or window.
+def check_fits(learner: BaseLearner, steps: tuple[int, ...], window: int) -> None:
+    """Reject a learner made for other steps or windows.
 
     Args:
-        learner: its `horizon` and `window` are compared.
-        horizon: the horizon of the stream.
+        learner: its `steps` and `window` are compared.
+        steps: the steps of the stream.
         window: the number of samples that are learned from at once.
 
     Raises:
         ValueError: the learner does not fit.
     """
-    if learner.horizon != horizon:
+    if learner.steps != steps:
         ahead = "norewind.learners.Ahead"
-        needed = f"{ahead}(learner, loss, steps=stream.steps)" if horizon else f"one without {ahead}"
-        differ = f"the learner forecasts {learner.horizon} rows ahead, but the horizon of the stream is {horizon}"
+        needed = f"{ahead}(learner, loss, steps=stream.steps)" if steps else f"one without {ahead}"
+        differ = f"the learner forecasts the steps {learner.steps}, but those of the stream are {steps}"
         raise ValueError(f"fit: {differ}: use {needed}.")
     if learner.window not in (0, window):
         raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")

@@ -157,7 +157,7 @@ def test_it_is_the_plain_loop(method, steps):
             block = slice(2 * place, 2 * place + 2)
             np.testing.assert_array_equal(due[ahead:, block], made[:-ahead, block])
         np.testing.assert_allclose(seen, losses.reshape(-1, learner.window).sum(axis=1), rtol=1e-10, atol=1e-10)
-        assert_same((run.run.params, run.run.state, run.run.ahead), after, 1e-10)
+        assert_same((run.run.params, run.run.state, run.run.newest_state), after, 1e-10)
         assert int(run.samples) == rows
         # All that waits: the rows whose targets have not been learned from, and the forecasts of rows to come.
         np.testing.assert_array_equal(in_order(run.xs, rows), xs[rows - learner.delay : rows])
@@ -185,19 +185,19 @@ def test_one_row_ahead_is_the_learner_itself_on_shifted_pairs(method):
     learner, start = ahead_of(method, (1,))
     run, made, _, losses = scanned(learner, start, xs, targets)
     expected, their_losses, outputs = learner.learner.scan(
-        start.run._replace(ahead=None), xs[:-1], targets[1:], outputs=True
+        start.run._replace(newest_state=None), xs[:-1], targets[1:], outputs=True
     )
     np.testing.assert_allclose(made[:-1], outputs, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(losses[1:], their_losses, rtol=1e-12, atol=1e-12)
     assert losses[0] == 0
-    assert_same(run.run._replace(ahead=None), expected, 1e-12)
+    assert_same(run.run._replace(newest_state=None), expected, 1e-12)
 
 
 def test_without_learning_only_the_newest_state_moves():
     xs, targets = (part.astype(np.float32) for part in table())
     learner, start = ahead_of("bptt:4", (3,))
     trained, *_ = scanned(learner, start, xs, targets)
-    run, outputs = trained.run.ahead, []
+    run, outputs = trained.run.newest_state, []
     for x in xs:
         run, output = transition(trained.run.params, run, x)
         outputs.append(output)
@@ -208,7 +208,7 @@ def test_without_learning_only_the_newest_state_moves():
             made, due = [*made, *parts[0][: last - first]], [*due, *parts[1][: last - first]]
         np.testing.assert_allclose(made, outputs, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(due, [*in_order(trained.outputs, int(trained.samples)), *made[:-3]])
-        assert_same(after.run._replace(ahead=None), trained.run._replace(ahead=None))
+        assert_same(after.run._replace(newest_state=None), trained.run._replace(newest_state=None))
 
 
 def test_a_reset_begins_again_with_the_parameters_learned():
@@ -221,26 +221,26 @@ def test_a_reset_begins_again_with_the_parameters_learned():
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    for steps in ((0,), (), (2, 1), (1, 1)):
+    for steps in ((0, 1), (), (2, 1), (1, 1)):
         with pytest.raises(ValueError, match="Ahead: steps must be"):
             Ahead(ahead_of("rtrl", (1,))[0].learner, squared_error, steps)
     learner, run = ahead_of("rtrl", (1,))
     xs, targets = table()
-    for wrong in (run.run._replace(ahead=None), {}), (run.run, {"resets": np.zeros(ROWS, bool)}):
-        with pytest.raises(ValueError, match="with `newest`, the run must have a state `ahead`"):
+    for wrong in (run.run._replace(newest_state=None), {}), (run.run, {"resets": np.zeros(ROWS, bool)}):
+        with pytest.raises(ValueError, match="with `newest`, the run must have a `newest_state`"):
             learner.learner.scan(wrong[0], xs, targets, newest=xs, **wrong[1])
     with pytest.raises(ValueError, match="forward: count is 31"):
         learner.learner.forward(run.run, xs, count=31)
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
-    for horizon, size, message in (
-        (2, 1, "use norewind.learners.Ahead.*steps=stream.steps"),
-        (3, 4, "takes windows of 1"),
-        (0, 1, "without"),
+    for steps, size, message in (
+        ((2,), 1, "use norewind.learners.Ahead.*steps=stream.steps"),
+        ((3,), 4, "takes windows of 1"),
+        ((0,), 1, "use norewind.learners.Ahead.*steps=stream.steps"),
     ):
         learner, run = ahead_of("rtrl", (3,))
-        columns = {"inputs": ["a"], "targets": ["b"]} if horizon == 0 else {}
-        with RowStream(Source(path), horizon=horizon, **columns) as stream, pytest.raises(ValueError, match=message):
+        columns = {"inputs": ["a"], "targets": ["b"]} if steps == (0,) else {}
+        with RowStream(Source(path), steps=steps, **columns) as stream, pytest.raises(ValueError, match=message):
             fit(stream, learner, run, window=size)
 
 
@@ -283,7 +283,7 @@ def test_skipped_numbers_leave_the_newest_state_finite():
     run, made, *_ = scanned(learner, start, xs, targets)
     assert int(run.run.skipped) == 1
     assert np.isfinite(made[18:]).all()
-    assert np.isfinite(run.run.ahead).all()
+    assert np.isfinite(run.run.newest_state).all()
 
 
 # Nothing comes from the future.

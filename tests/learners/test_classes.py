@@ -36,7 +36,7 @@ class Logits(Learner):
     """A member that forecasts what it is told to."""
 
     def __init__(self, logits, steps):
-        self.logits, self.horizon = logits, steps[-1]
+        self.logits, self.steps = logits, steps
 
     def scan(self, run, xs, targets, *, count=None, outputs=False):
         return run + (len(xs) if count is None else count), None, self._shown(run, xs)
@@ -46,7 +46,7 @@ class Logits(Learner):
 
     def _shown(self, run, xs):
         made = self.logits[int(run[0]) : int(run[0]) + len(xs)]
-        return Forecasts(made, None) if self.horizon else made
+        return Forecasts(made, None)
 
     def reset(self, run):
         return run
@@ -102,7 +102,7 @@ def test_the_mixture_is_that_of_a_plain_loop(steps):
     made_of = learner(steps)
     logits = made_of.members[0].logits.astype(float)
     _, losses, outputs = made_of.scan(made_of.init(), xs, targets, outputs=True)
-    made, due = outputs if steps[-1] else (outputs, outputs)
+    made, due = outputs
     total = np.zeros(ROWS)
     for place, step in enumerate(steps):
         block = slice(4 * place, 4 * place + 4)
@@ -226,7 +226,7 @@ def test_accuracies_are_those_of_their_definition(horizon):
         samples = stream.take(1_000)
     guesses = np.random.default_rng(1).normal(size=(ROWS, 17))
     score = ClassScore(17, stream.class_name, (horizon,))
-    scored = score.add(samples, Forecasts(guesses, guesses) if horizon else guesses)
+    scored = score.add(samples, Forecasts(guesses, guesses))
     line = score.end_interval()
     delay = max(1, horizon)
     right = dict.fromkeys(("accuracy", "majority", "last"), 0)
@@ -243,7 +243,7 @@ def test_accuracies_are_those_of_their_definition(horizon):
         assert line[name] == pytest.approx(count / scored, abs=1e-6)
     words = closing_words([{"samples": ROWS, "loss": 2.0, **line}])
     assert "Warning" in words
-    entries = list(score.prediction_entries(1, samples, Forecasts(guesses, guesses) if horizon else guesses))
+    entries = list(score.prediction_entries(1, samples, Forecasts(guesses, guesses)))
     assert entries[20]["target"] == stream.class_name(int(samples.values[20, 0]))
     assert ("forecast" in entries[20]) == (horizon > 0)
 
@@ -254,11 +254,11 @@ def test_the_newest_rows_have_their_class_its_forecast_and_its_probability(horiz
     targets = rng.integers(3, size=(450, 1)).astype(np.float32)
     targets[[5, 440]] = np.nan
     logits = rng.normal(size=(450, 17))
-    outputs = Forecasts(np.zeros_like(logits), logits) if horizon else logits
+    outputs = Forecasts(np.zeros_like(logits), logits)
     whole, parts = ClassScore(17, str, (horizon,)), ClassScore(17, str, (horizon,))
     whole.add(Samples(targets, targets, values=targets.astype(float)), outputs)
     for cut in np.split(np.arange(450), [1, 7, 300, 301, 440]):
-        own = Forecasts(*(part[cut] for part in outputs)) if horizon else outputs[cut]
+        own = Forecasts(*(part[cut] for part in outputs))
         parts.add(Samples(targets[cut], targets[cut], values=targets[cut].astype(float)), own)
     stretch = whole.state["stretch"]
     np.testing.assert_array_equal(parts.state["stretch"], stretch)

@@ -99,7 +99,7 @@ def test_networks_of_keys_forecast_all_steps(share):
             np.testing.assert_allclose(a[own], b, rtol=1e-4, atol=2e-5)
         place = fleet.slots.names.index(key)
         record = fleet.slots._records([place])[0]
-        np.testing.assert_allclose(fleet.engine.upcoming(record), ahead.upcoming(run), rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(fleet.program.upcoming(record), ahead.upcoming(run), rtol=1e-4, atol=2e-5)
 
 
 def test_what_cannot_be_run_for_keys_says_so():
@@ -114,7 +114,7 @@ def test_what_cannot_be_run_for_keys_says_so():
 def test_keys_that_share_a_network_cannot_answer_single_rows():
     fleet = norewind.fleets.Fleet(*learner("bptt"), share=True)
     with pytest.raises(norewind.core.ModelError, match="only while it learns"):
-        fleet.engine.answer(dict(fleet.slots.arrays), np.zeros((1, 2), np.float32))
+        fleet.program.answer(dict(fleet.slots.arrays), np.zeros((1, 2), np.float32))
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_keys_that_share_a_model_are_learned_row_by_row(horizon):
     shared, ours = fleet.init(), []
     for part in (slice(0, 77), slice(77, None)):
         shared, _, found = fleet.scan(shared, norewind.fleets.Keyed(keys[part], xs[part]), ys[part], outputs=True)
-        ours.append(found[0] if horizon else found)
+        ours.append(found.made)
     np.testing.assert_allclose(np.concatenate(ours), outputs, rtol=1e-4, atol=2e-5)
     for one, other in zip(jax.tree.leaves(shared.shared.params), jax.tree.leaves(run.params), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)

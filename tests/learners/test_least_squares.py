@@ -71,7 +71,7 @@ def test_every_step_solves_the_weighted_ridge_regression(forgetting):
     penalty, gram, moments = np.diag(1 / prior_of(2, 3)), 0, np.zeros((7, 3))
     for t, (row, target) in enumerate(zip(features_of(xs, 3), targets.astype(float), strict=True)):
         weights = np.linalg.solve(penalty + gram, moments)
-        assert outputs[t] == pytest.approx(row @ weights, abs=1e-6)
+        assert outputs.made[t] == pytest.approx(row @ weights, abs=1e-6)
         assert losses[t] == pytest.approx(0.5 * np.nansum((row @ weights - target) ** 2), abs=1e-5)
         if not np.isnan(target).any():
             penalty, gram = forgetting * penalty, forgetting * gram + np.outer(row, row)

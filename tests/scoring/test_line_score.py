@@ -67,8 +67,8 @@ def test_lines_need_only_the_probabilities_of_what_came():
     symbols = np.random.default_rng(0).integers(0, 4, 241) % np.tile([2, 4, 3], 100)[:241]
     xs, targets = (part.reshape(-1, 4).astype(np.int32) for part in (symbols[:-1], symbols[1:]))
     found = []
-    for whole in (True, False):
-        learner = TextLearner([], 4, window=4, megabytes=0.1, whole=whole)
+    for only_targets in (False, True):
+        learner = TextLearner([], 4, window=4, megabytes=0.1, only_targets=only_targets)
         _, losses, outputs = learner.scan(learner.init(), xs, targets, outputs=True)
         found.append((losses, outputs))
     (losses, all_symbols), (same, own) = found

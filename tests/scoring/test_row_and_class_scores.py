@@ -71,7 +71,7 @@ def test_errors_of_rows_are_plain_sums(steps, cuts):
     samples, due = row_samples(steps)
     score = RowScore(["a", "b"], "squared", steps)
     for *part, outputs in cut((*samples, due), cuts, len(due)):
-        score.add(Samples(*part), Forecasts(outputs, outputs) if steps[-1] else outputs)
+        score.add(Samples(*part), Forecasts(outputs, outputs))
     sums, recent = plain_errors(samples, due, steps, 2)
     np.testing.assert_allclose(score.state["errors"], sums, rtol=1e-9)
     np.testing.assert_allclose(score.state["errors recently"], recent, rtol=1e-9)
@@ -142,7 +142,7 @@ def test_classes_are_compared_with_what_was_known(steps, cuts):
     score = ClassScore(classes, str, steps)
     parts = (np.zeros((rows, 1)), targets, None, None, None, values[:, None], None, None, None, due)
     for *part, outputs in cut(parts, cuts, rows):
-        score.add(Samples(*part), Forecasts(outputs, outputs) if steps[-1] else outputs)
+        score.add(Samples(*part), Forecasts(outputs, outputs))
     guesses = due.reshape(rows, len(steps), classes).argmax(axis=-1)
     baseline, right = plain_classes(values, targets, guesses, steps, classes)
     np.testing.assert_allclose(score.state["baseline"], baseline, rtol=1e-12)

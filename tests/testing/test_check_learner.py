@@ -62,6 +62,7 @@ def of_text():
 CASES = {
     "online": (of_symbols, ROUNDING),
     "rows": (networks, ROUNDING),
+    "same row": (lambda: networks((0,)), ROUNDING),
     "ahead": (lambda: networks((1, 2, 5)), ROUNDING),
     "one far step": (lambda: networks((4,)), ROUNDING),
     "text": (of_text, ROUNDING),

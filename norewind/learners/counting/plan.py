@@ -12,7 +12,7 @@ from norewind.learners.counting import bits, contexts, table
 _SHARE_OF_HISTORY = 16
 
 
-class Plan(NamedTuple):
+class CountsPlan(NamedTuple):
     """The constants of a learner of symbols.
 
     A symbol is a path of `depth` bits from the root of a binary tree, the highest bit first. A
@@ -104,7 +104,7 @@ class Work(NamedTuple):
 
 def make_plan(
     symbols: int, experts: int, megabytes: float, classes: Sequence[int] | np.ndarray | None
-) -> tuple[Plan, CountsRun]:
+) -> tuple[CountsPlan, CountsRun]:
     """Plan a run of limited size.
 
     Args:
@@ -130,13 +130,13 @@ def make_plan(
     hashed = np.array([of_pairs, recent * nodes, min(recent * nodes // depth, bits.WORD_MAPS)])
     none = np.zeros((number, len(chosen)), np.int64)
     kinds = np.zeros(symbols, np.int32) if classes is None else np.asarray(classes, np.int32)
-    plan = Plan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets, hashed)
+    plan = CountsPlan(symbols, depth, nodes, groups, *contexts.features_of(chosen), kinds, none, none, sets, hashed)
     run = _without_table(plan, experts, megabytes * 1e6)
     size = megabytes * 1e6 - sum(leaf.nbytes for leaf in run)
     return _with_regions(plan, chosen, size), run
 
 
-def initial_run(plan: Plan, start: CountsRun) -> CountsRun:
+def initial_run(plan: CountsPlan, start: CountsRun) -> CountsRun:
     """Create a run that has seen nothing.
 
     Args:
@@ -157,7 +157,7 @@ def with_aligned_tables(run: CountsRun) -> CountsRun:
     return run._replace(table=aligned_copy(run.table), maps=aligned_copy(run.maps))
 
 
-def work_of(plan: Plan, run: CountsRun, experts: int) -> Work:
+def work_of(plan: CountsPlan, run: CountsRun, experts: int) -> Work:
     """Allocate the scratch arrays of a call.
 
     Args:
@@ -179,7 +179,7 @@ def work_of(plan: Plan, run: CountsRun, experts: int) -> Work:
     )
 
 
-def _without_table(plan: Plan, experts: int, size: float) -> CountsRun:
+def _without_table(plan: CountsPlan, experts: int, size: float) -> CountsRun:
     kind = np.dtype(np.uint8 if plan.symbols <= 256 else np.uint16 if plan.symbols <= 65536 else np.int32)
     history = 64
     while 2 * history * (kind.itemsize + 2) <= size / _SHARE_OF_HISTORY:
@@ -204,7 +204,7 @@ def _without_table(plan: Plan, experts: int, size: float) -> CountsRun:
     )
 
 
-def _with_regions(plan: Plan, chosen: dict[tuple[int, ...], float], size: float) -> Plan:
+def _with_regions(plan: CountsPlan, chosen: dict[tuple[int, ...], float], size: float) -> CountsPlan:
     """Distribute `size` bytes among the contexts, but give no context more than it can use.
 
     A symbol's later bits have more possible starting nodes than its first bits, and get more rows.

@@ -8,10 +8,10 @@ import numpy as np
 from norewind.core.run import Run
 from norewind.core.trees import Tree
 from norewind.engines.kernels import kernel
-from norewind.learners.keys.engine import Engine, NetworkProgram, SlotArrays
+from norewind.learners.keys.keyed_program import KeyedProgram, NetworkProgram, SlotArrays
 from norewind.learners.keys.private import PrivateNetworks
 from norewind.learners.keys.shared import SharedNetwork
-from norewind.learners.steps import exchange_columns, row_offsets, upcoming_forecasts
+from norewind.learners.steps import exchange_rows, is_not_forecast, upcoming_forecasts
 
 # The number of rows is padded to a power of two, and at least to this, so that few sizes are compiled.
 LEAST_ROWS = 4096
@@ -37,7 +37,7 @@ class PendingRows(NamedTuple):
     losses: Callable | None
 
 
-class NetworkEngine(Engine):
+class KeyedNetworks(KeyedProgram):
     """Learns every key's rows with the key's own network, or one for all.
 
     Args:
@@ -50,37 +50,41 @@ class NetworkEngine(Engine):
     any_order = False  # see `sorted_by_key`
 
     def __init__(self, learner: Any, run: Run, share: bool, pending: PendingRows | None = None):
-        self.program: NetworkProgram = (SharedNetwork if share else PrivateNetworks)(learner, run)
-        self.own, self.shared, self.pending = dict(self.program.own), self.program.shared, pending
+        self.networks: NetworkProgram = (SharedNetwork if share else PrivateNetworks)(learner, run)
+        self.own, self.shared, self.pending = dict(self.networks.own), self.networks.shared, pending
         if pending is not None:
-            xs, targets, outputs, steps, parts, _ = pending
-            self.own |= {"rows": np.zeros((), np.int64), "xs": xs, "targets": targets, "outputs": outputs}
-            self._far = np.full(xs[0].size, steps[-1])
-            self._known = steps[-1] - row_offsets(steps, targets.shape[1] // len(steps))
-            self._due = row_offsets(steps, outputs.shape[1] // len(steps) // parts, parts=parts)
+            rings = {"xs": pending.xs, "targets": pending.targets, "outputs": pending.outputs}
+            self.own |= {"rows": np.zeros((), np.int64), **rings}
+            self._steps = np.array(pending.steps)
 
     def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, xs: Any, targets: Any):
         if self.pending is None:
             every_row = np.ones(len(slots), bool)
-            shared, made, losses = self.program.learn(shared, arrays, slots, (xs, targets, None), every_row)
+            shared, made, losses = self.networks.learn(shared, arrays, slots, (xs, targets, None), every_row)
             return shared, losses, made, made
         # The row to learn from is an earlier one, whose last target has just arrived.
         rows_before = np.zeros(len(slots), np.int64)
         count_rows(arrays["rows"], slots, rows_before)
         rows = (
-            earlier_values(arrays["xs"], self._far, slots, rows_before, xs),
-            earlier_values(arrays["targets"], self._known, slots, rows_before, targets),
+            earlier_values(arrays["xs"], self._steps[-1:], slots, rows_before, xs),
+            earlier_values(arrays["targets"], self._steps[-1] - self._steps, slots, rows_before, targets),
             xs,
         )
-        shared, made, _ = self.program.learn(shared, arrays, slots, rows, rows_before >= self.pending.steps[-1])
-        due = earlier_values(arrays["outputs"], self._due, slots, rows_before, made)
+        shared, made, _ = self.networks.learn(shared, arrays, slots, rows, rows_before >= self.pending.steps[-1])
+        due = self._earlier_forecasts(arrays, slots, rows_before, made)
         return shared, self._losses(due, targets, rows_before), made, due
 
     def answer(self, arrays: SlotArrays, xs: Any) -> tuple[np.ndarray, np.ndarray]:
-        made = self.program.answer(arrays, xs)
+        made = self.networks.answer(arrays, xs)
         if self.pending is None:
             return made, made
-        return made, earlier_values(arrays["outputs"], self._due, np.arange(len(xs)), arrays["rows"], made)
+        return made, self._earlier_forecasts(arrays, np.arange(len(xs)), arrays["rows"], made)
+
+    def _earlier_forecasts(
+        self, arrays: SlotArrays, slots: np.ndarray, rows_before: np.ndarray, made: np.ndarray
+    ) -> np.ndarray:
+        assert self.pending is not None
+        return earlier_values(arrays["outputs"], self._steps, slots, rows_before, made, self.pending.parts)
 
     def upcoming(self, record: np.ndarray) -> np.ndarray:
         assert self.pending is not None
@@ -92,9 +96,8 @@ class NetworkEngine(Engine):
         assert self.pending is not None
         if self.pending.losses is None:
             return np.zeros(len(due))
-        known = np.where(rows_before[:, None] < self.pending.steps[-1] - self._known, np.nan, targets).astype(
-            targets.dtype
-        )
+        known = np.where(is_not_forecast(rows_before, self.pending.steps, targets.shape[1]), np.nan, targets)
+        known = known.astype(targets.dtype)
         room = max(LEAST_ROWS, 1 << (len(due) - 1).bit_length()) - len(due)
         padded = (np.pad(part, ((0, room), (0, 0))) for part in (due, known))
         losses = np.asarray(self.pending.losses(*padded))[: len(due)]
@@ -102,40 +105,25 @@ class NetworkEngine(Engine):
 
 
 def earlier_values(
-    rings: np.ndarray, offsets: np.ndarray, slots: np.ndarray, rows_before: np.ndarray, new: Any
+    rings: np.ndarray, steps: np.ndarray, slots: np.ndarray, rows_before: np.ndarray, new: Any, parts: int = 1
 ) -> np.ndarray:
-    """Return the values that each key had some rows earlier, column by column.
+    """Store rows in the rings of their keys, and return the values that each key had some rows earlier.
 
     Before a key's first row, these are the initial values of the rings.
 
     Args:
         rings: the newest rows of every slot, which are updated: row t is at t modulo their number.
-        offsets: how many rows earlier, for each column.
+        steps: for each block of columns, how many rows earlier.
         slots: the slots of the rows.
         rows_before: the number of earlier rows of the key of each row.
         new: the rows.
+        parts: how often the blocks of all steps are repeated.
     """
     new = np.ascontiguousarray(new, rings.dtype)
     old = np.empty_like(new)
     flat = rings.reshape(*rings.shape[:2], -1)
-    exchange_rows(flat, offsets, slots, rows_before, new.reshape(len(new), -1), old.reshape(len(new), -1))
+    exchange_rows(flat, steps, parts, slots, rows_before, new.reshape(len(new), -1), old.reshape(len(new), -1))
     return old
-
-
-@kernel
-def exchange_rows(rings, offsets, slots, rows_before, new, old):
-    """Store each row in its key's ring, and write the key's values of `offsets` rows earlier.
-
-    Args:
-        rings: the newest rows of every slot, changed in place.
-        offsets: how many rows earlier, for each column.
-        slots: the slots of the rows.
-        rows_before: the number of earlier rows of the key of each row.
-        new: the rows.
-        old: where to write the earlier values.
-    """
-    for t in range(len(slots)):
-        exchange_columns(rings[slots[t]], offsets, rows_before[t], new[t], old[t])
 
 
 @kernel

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.core.run import Run
+from norewind.core.run import Nonfinite, Run
 from norewind.core.trees import Tree, key_from_numbers, key_numbers
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.alignment import aligned_array
-from norewind.learners.chunks import chunk_is_finite, flagging_step, scan_some, skipping_step, unchecked_step
-from norewind.learners.keys.engine import NetworkProgram, SlotArrays
+from norewind.learners.chunks import chunk_is_finite, scan_some
+from norewind.learners.keys.keyed_program import NetworkProgram, SlotArrays
 from norewind.learners.online import Online, forward_samples
 
 # The number of keys that a program computes in parallel. The runs of this many small models fit a core's cache.
@@ -43,15 +43,15 @@ class PrivateNetworks(NetworkProgram):
         self._structure = jax.tree.structure(start)
         narrow = sum(np.size(leaf) for leaf in leaves) <= MAX_SMALL_RUN
 
-        def learn(step: Callable, checks: bool) -> Callable:
+        def learn(nonfinite: Nonfinite) -> Callable:
             def body(run, sample):
-                (run,), loss, output = step(update, run, sample)
-                return run, (loss, output)
+                run, estimate, _ = update.step(run, *sample, nonfinite=nonfinite)
+                return run, (estimate.loss, estimate.output)
 
             def one(run, xs, targets, newest, count):
                 before = with_prng_keys(run, start)
                 after, (losses, outputs) = scan_some(body, before, (xs, targets, newest), count)
-                finite = chunk_is_finite(before, after, losses) if checks else jnp.array(True)
+                finite = jnp.array(True) if nonfinite == "skip" else chunk_is_finite(before, after, losses)
                 return without_prng_keys(after), losses, outputs, finite
 
             return in_lanes(one, narrow)
@@ -60,8 +60,9 @@ class PrivateNetworks(NetworkProgram):
             run, outputs = forward_samples(update, with_prng_keys(run, start), xs, count)
             return without_prng_keys(run), outputs
 
-        self._learned = learn(unchecked_step if learner.stops else flagging_step, True)
-        self._skipping, self._answered = learn(skipping_step, False), in_lanes(answer, narrow)
+        self._learned = learn("ignore" if learner.stops else "mark")
+        self._skipping = learn("skip")
+        self._answered = in_lanes(answer, narrow)
 
     def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, rows: tuple, learns: np.ndarray):
         # First the rows that cannot be learned from yet, then the others.

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from norewind.core.run import NonFiniteError, Run, Update
+from norewind.core.run import Nonfinite, NonFiniteError, Run, Update
 from norewind.core.trees import Tree, all_finite, concatenated, strong
 from norewind.engines.compilation import compiled_loop
-from norewind.learners.chunks import scan_some, skipping_step, unchecked_step
-from norewind.learners.keys.engine import NetworkProgram, SlotArrays
+from norewind.learners.chunks import scan_some
+from norewind.learners.keys.keyed_program import NetworkProgram, SlotArrays
 from norewind.learners.keys.private import with_prng_keys, without_prng_keys
 from norewind.learners.online import Online
 
@@ -30,12 +30,12 @@ class SharedNetwork(NetworkProgram):
     """
 
     def __init__(self, learner: Online, start: Run):
-        self.shared = start._replace(state=None, carry=None, ahead=None, initial_state=None)
+        self.shared = start._replace(state=None, carry=None, newest_state=None, initial_state=None)
         # Each key has its own state and carry after the rows learned from, and its own newest state.
-        like = start.state, start.carry, start.ahead
+        like = start.state, start.carry, start.newest_state
         self.own = {str(place): np.asarray(leaf) for place, leaf in enumerate(without_prng_keys(like))}
-        step = unchecked_step if learner.stops else skipping_step
-        self._learned = compiled_loop(_program(learner.update, step, like), donate_argnums=0)
+        program = _program(learner.update, "ignore" if learner.stops else "skip", like)
+        self._learned = compiled_loop(program, donate_argnums=0)
 
     def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, rows: tuple, learns: np.ndarray):
         blocks, parts = [arrays[name] for name in self.own], []
@@ -84,28 +84,28 @@ def _take(blocks: list[jax.Array], slots: jax.Array) -> list[jax.Array]:
     return [block.at[slots].get(mode="promise_in_bounds") for block in blocks]
 
 
-def _program(update: Update, step: Callable, like: Tree) -> Callable:
+def _program(update: Update, nonfinite: Nonfinite, like: Tree) -> Callable:
     """Build the loop over rows: read the key's own part, do one step of the learner, and write the part back."""
 
     def one(carried: tuple[Run, list[jax.Array]], row: tuple) -> Any:
         (shared, blocks), (at, learns, (x, target, newest)) = carried, row
         own = [jax.lax.dynamic_index_in_dim(block, at, keepdims=False) for block in blocks]
-        state, carry, ahead = with_prng_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
-        run = shared._replace(state=state, carry=carry, ahead=ahead)
+        state, carry, newest_state = with_prng_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
+        run = shared._replace(state=state, carry=carry, newest_state=newest_state)
 
         def learn():
-            (new,), loss, output = step(update, run, (x, target, newest))
-            return new, loss, output
+            new, estimate, _ = update.step(run, x, target, newest, nonfinite=nonfinite)
+            return new, estimate.loss, estimate.output
 
         def answer():
-            state, output = update.transition(run.params, run.ahead, newest)
-            return run._replace(ahead=strong(state)), jnp.zeros_like(jax.eval_shape(learn)[1]), output
+            state, output = update.transition(run.params, run.newest_state, newest)
+            return run._replace(newest_state=strong(state)), jnp.zeros_like(jax.eval_shape(learn)[1]), output
 
         run, loss, output = learn() if newest is None else jax.lax.cond(learns, learn, answer)
-        own = without_prng_keys(strong((run.state, run.carry, run.ahead)))
+        own = without_prng_keys(strong((run.state, run.carry, run.newest_state)))
         pairs = zip(blocks, own, strict=True)
         blocks = [jax.lax.dynamic_update_index_in_dim(block, part, at, 0) for block, part in pairs]
-        return (run._replace(state=None, carry=None, ahead=None), blocks), (loss, output)
+        return (run._replace(state=None, carry=None, newest_state=None), blocks), (loss, output)
 
     def rows(blocks, shared, inputs, count):
         (shared, blocks), results = scan_some(one, (shared, blocks), inputs, count)

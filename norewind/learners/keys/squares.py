@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from norewind.core.trees import Tree
-from norewind.learners.keys.engine import Engine, SlotArrays
+from norewind.learners.keys.keyed_program import KeyedProgram, SlotArrays
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun, learn_rows
 from norewind.learners.linear import LinearModel
 from norewind.learners.steps import upcoming_forecasts
 
 
-class LeastSquaresEngine(Engine):
+class KeyedLeastSquares(KeyedProgram):
     """Learns every key's rows with the key's own least squares.
 
     Args:

@@ -12,10 +12,10 @@ from norewind.core.trees import Tree
 SlotArrays = dict[str, np.ndarray]
 
 
-class Engine(ABC):
+class KeyedProgram(ABC):
     """Runs a learner for many keys, as returned by `Learner.for_keys`.
 
-    An engine knows neither the names of the keys nor which of them are in memory. To it, a key is a slot: an index into
+    It knows neither the names of the keys nor which of them are in memory. To it, a key is a slot: an index into
     the arrays of all keys.
 
     Attributes:
