@@ -14,7 +14,7 @@ from norewind.core.trees import Tree
 from norewind.learners.learner import Forecasts, RowLearner
 from norewind.learners.online import Online
 from norewind.learners.packing import PackedOnline
-from norewind.learners.steps import checked_steps, exchange_rows, is_not_forecast, same_length, upcoming_forecasts
+from norewind.learners.steps import checked_steps, is_not_forecast, same_length, upcoming_forecasts
 
 
 class AheadRun(NamedTuple):
@@ -22,9 +22,9 @@ class AheadRun(NamedTuple):
 
     Attributes:
         run: the inner run. `run.state` has seen the rows already learned from, `run.newest_state` all rows.
-        xs: a ring of the inputs of the newest rows: row t is at t modulo their number.
-        targets: a ring of their targets; NaN where there is no row yet.
-        outputs: a ring of the forecasts made at the newest rows; zeros where there is none yet.
+        xs: the inputs of the newest rows, the oldest first; zeros where there is no row yet.
+        targets: their targets; NaN where there is no row yet.
+        outputs: the forecasts made at the newest rows; zeros where there is none yet.
         samples: the number of rows so far.
     """
 
@@ -92,9 +92,7 @@ class Ahead(RowLearner):
         self.parts = parts
         # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
         self.delay = self.horizon + window - 1 if self.horizon else 0
-        self._delays = np.array([self.delay])
         self._steps = np.array(self.steps)
-        self._waits = self.delay - self._steps
         self._losses = None if loss is None else _losses_of(loss)
 
     def init(self, run: Run, x: np.ndarray, output: np.ndarray, target: np.ndarray) -> AheadRun:
@@ -135,7 +133,8 @@ class Ahead(RowLearner):
         idle = min(count, max(0, -(-(self.delay - int(run.samples)) // self.window)))
         try:
             if self.horizon:
-                return self._scan_late(run, np.asarray(xs), np.asarray(targets), idle, count)
+                xs, targets = np.asarray(xs, run.xs.dtype), np.asarray(targets, run.targets.dtype)
+                return self._scan_late(run, xs, targets, idle, count)
             inner, losses, made = self.learner.scan(run.run, xs, targets, count=count, outputs=True)
         except NonFiniteError as error:
             good, _, _ = self.scan(run, xs, targets, count=idle + error.step - 1 - int(run.run.steps))
@@ -150,15 +149,18 @@ class Ahead(RowLearner):
         """Learn from the rows before these, whose targets have arrived, and forecast from these."""
         newest, known = self._flat(xs), self._flat(targets)
         rows, seen = count * self.window, int(run.samples)
-        late_xs, old = _exchanged(run.xs, self._delays, seen, newest, rows)
-        late_targets, due_targets = _exchanged(run.targets, self._waits, seen, known, rows)
-        inner, made = self._learn(run, (old, due_targets, newest), idle, count)
-        waiting, due = self._exchange(run, made, rows)
+        waiting_xs, waiting_targets = (np.concatenate(pair) for pair in ((run.xs, newest), (run.targets, known)))
+        late = waiting_xs[: len(newest)], _blocks_at(waiting_targets, self._steps, len(newest)), newest
+        inner, made = self._learn(run, late, idle, count)
+        waiting_outputs, due = self._exchange(run, made, rows)
         losses = np.zeros(len(newest))
         if self._losses is not None:
             losses[:rows] = np.asarray(self._losses(due, self._forecast_targets(known, seen)))[:rows]
             losses[: max(0, self.steps[0] - seen)] = 0
-        new = AheadRun(inner, late_xs, late_targets, waiting, run.samples + rows)
+        kept = slice(rows, rows + self.delay)
+        new = AheadRun(
+            inner, waiting_xs[kept].copy(), waiting_targets[kept].copy(), waiting_outputs, run.samples + rows
+        )
         losses = losses if self.window == 1 else losses.reshape(-1, self.window).sum(axis=1)
         return new, losses, Forecasts(self._windows(made), self._windows(due))
 
@@ -192,17 +194,20 @@ class Ahead(RowLearner):
         return AheadRun(inner, run.xs, run.targets, waiting, run.samples + count), Forecasts(made, due)
 
     def _exchange(self, run: AheadRun, made: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the ring of forecasts after the first of these rows, and the earlier forecasts of these rows."""
+        """Return the forecasts that wait after the first of these rows, and the earlier forecasts of these rows."""
         if not self.horizon:
             return run.outputs, made
         if self._losses is None:
             return run.outputs, None
-        return _exchanged(run.outputs, self._steps, int(run.samples), made, rows, self.parts)
+        waiting = np.concatenate((run.outputs, made))
+        due = _blocks_at(waiting, self.horizon - self._steps, len(made), self.parts)
+        due[rows:] = 0
+        return waiting[rows : rows + self.horizon].copy(), due
 
     def upcoming(self, run: AheadRun) -> np.ndarray:
         rows, outputs = run.outputs.shape
         ring = run.outputs.reshape(rows, self.parts, outputs // self.parts)
-        return upcoming_forecasts(ring, self.steps, int(run.samples))
+        return upcoming_forecasts(ring, self.steps, rows)
 
     def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
         from norewind.learners.keys.networks import KeyedNetworks, PendingRows
@@ -242,15 +247,17 @@ def _losses_of(loss: Loss) -> Callable:
     return jax.jit(jax.vmap(loss))
 
 
-def _exchanged(
-    ring: np.ndarray, steps: np.ndarray, first: int, new: np.ndarray, rows: int, parts: int = 1
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a ring after the first `rows` of the new rows, and the values of earlier rows; see `exchange`.
+def _blocks_at(waiting: np.ndarray, offsets: np.ndarray, rows: int, parts: int = 1) -> np.ndarray:
+    """Return rows whose blocks of columns, one per step, begin at different rows.
 
-    Both are new arrays, so that a failed or a repeated call finds its run unchanged.
+    Args:
+        waiting: the rows that are waiting, followed by the new ones.
+        offsets: for each block, the row that its first value is at.
+        rows: the number of rows to return.
+        parts: how often the blocks of all steps are repeated.
     """
-    rings = ring[None].copy()
-    old = np.zeros(new.shape, ring.dtype)
-    slots = np.zeros(rows, np.int64)
-    exchange_rows(rings, steps, parts, slots, np.arange(first, first + rows), np.ascontiguousarray(new), old)
-    return rings[0], old
+    if len(offsets) == 1:
+        return waiting[offsets[0] : offsets[0] + rows].copy()
+    columns = waiting.shape[1]
+    first = np.tile(np.repeat(offsets, columns // (parts * len(offsets))), parts)
+    return waiting[first + np.arange(rows)[:, None], np.arange(columns)]

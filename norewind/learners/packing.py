@@ -169,7 +169,8 @@ class PackedOnline(Learner):
         if count not in (None, 1) or not _is_single(xs) or run.newest_vectors is not None:
             new, *results = self.learner.scan(run.unpack(), xs, targets, newest=newest, count=count, outputs=outputs)
             return self.pack(new), *results
-        new, loss, output = self._step("scan", run, *map(_first, (xs, targets, newest)))
+        inputs = (xs, targets) if newest is None else (xs, targets, newest)
+        new, loss, output = self._step("scan", run, *map(_first, inputs))
         return new, loss[None], _alone(output)
 
     def forward(self, run: PackedRun, xs: Tree, *, count: int | None = None) -> tuple[PackedRun, Tree]:
@@ -207,7 +208,7 @@ class PackedOnline(Learner):
             if placed is None:
                 sizes = self.learner.symbols.check(what, *inputs[:2])[: len(inputs)]
                 if program is None:
-                    program = PackedProgram(partial(function, run.layout), (vectors, *inputs), sizes)
+                    program = PackedProgram(partial(function, run.layout), vectors, inputs, sizes)
                     self._programs[key] = program
                 placed = inputs
         except Exception as error:
@@ -240,23 +241,36 @@ class PackedProgram:
 
     Args:
         function: the function, from vectors and inputs to vectors and numbers.
-        arguments: examples of its arguments.
+        vectors: an example of the vectors.
+        inputs: an example of the inputs.
         symbols: for each input, the number of symbols that it may be; None if it is not a symbol.
     """
 
-    def __init__(self, function: Callable, arguments: tuple[Any, ...], symbols: tuple[int | None, ...] = ()):
-        def call(*arguments):
-            vectors, numbers = function(*arguments)
+    def __init__(self, function: Callable, vectors: Any, inputs: tuple[Tree, ...], symbols: tuple[int | None, ...]):
+        # Every argument costs two microseconds, so several small arrays are passed as one vector.
+        self._inputs_layout = layout_of(inputs)
+        are_floats = all(type(value) is np.ndarray and value.dtype == np.float32 for value in inputs)
+        self._joins = are_floats and len(inputs) > len(self._inputs_layout.shapes) == 1
+
+        def call(vectors, *inputs):
+            if self._joins:
+                inputs = self._inputs_layout.unpack(inputs)
+            vectors, numbers = function(vectors, *inputs)
             self.numbers_layout = layout_of(numbers)
             return vectors, self.numbers_layout.pack(numbers)
 
         self.numbers_layout: PackedLayout
         self.symbols = symbols
-        self.kernel = compiled_kernel(call, *arguments)
+        self.kernel = compiled_kernel(call, vectors, *self._joined(inputs))
 
-    def __call__(self, *arguments: Any) -> tuple[Any, Tree]:
-        vectors, numbers = self.kernel(*arguments)
+    def __call__(self, vectors: Any, *inputs: Tree) -> tuple[Any, Tree]:
+        vectors, numbers = self.kernel(vectors, *self._joined(inputs))
         return vectors, self.numbers_layout.view(tuple(map(np.asarray, numbers)))
+
+    def _joined(self, inputs: tuple[Tree, ...]) -> tuple[Tree, ...]:
+        if not self._joins:
+            return inputs
+        return (np.concatenate(inputs, axis=None).view(self._inputs_layout.shapes[0][0]),)
 
     def on_device(self, inputs: tuple[Tree, ...]) -> tuple[Tree, ...] | None:
         """Place single symbols on the device.

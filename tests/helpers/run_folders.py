@@ -33,7 +33,7 @@ def cached_build(settings, shape):
         # A fleet holds its keys itself: only the programs are the same.
         built = build.build(settings, shape)
         key = replace(settings, **same, shards=1, shard=None), shape._replace(table=None)
-        built.learner.engine = _built.setdefault(key, built.learner.engine)
+        built.learner.program = _built.setdefault(key, built.learner.program)
         return built
     key = replace(settings, **same), shape
     if key not in _built:
