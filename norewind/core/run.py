@@ -141,11 +141,14 @@ class Update:
         if newest is None:
             return new, estimate, finite
         state, output = self.transition(new.params, new.newest_state, newest)
-        answered, estimate = new._replace(newest_state=strong(state)), estimate._replace(output=output)
+        estimate = estimate._replace(output=output)
+        answered = new._replace(newest_state=strong(state))
         if finite is None:
             return answered, estimate, None
         still_finite = newest_state_is_finite(new, answered)
-        return where(still_finite, answered, new) if nonfinite == "skip" else answered, estimate, finite & still_finite
+        if nonfinite == "skip":
+            answered = new._replace(newest_state=where(still_finite, answered.newest_state, new.newest_state))
+        return answered, estimate, finite & still_finite
 
     def _learn(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         state, carry, estimate = self.estimator.step(run.params, run.state, run.carry, x, target)

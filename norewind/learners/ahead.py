@@ -130,7 +130,7 @@ class Ahead(RowLearner):
         same_length(xs, targets)
         count = len(xs) if count is None else count
         # At the first rows, there is nothing to learn from yet.
-        idle = min(count, max(0, -(-(self.delay - int(run.samples)) // self.window)))
+        idle = min(count, max(0, -((int(run.samples) - self.delay) // self.window)))
         try:
             if self.horizon:
                 xs, targets = np.asarray(xs, run.xs.dtype), np.asarray(targets, run.targets.dtype)
@@ -149,7 +149,8 @@ class Ahead(RowLearner):
         """Learn from the rows before these, whose targets have arrived, and forecast from these."""
         newest, known = self._flat(xs), self._flat(targets)
         rows, seen = count * self.window, int(run.samples)
-        waiting_xs, waiting_targets = (np.concatenate(pair) for pair in ((run.xs, newest), (run.targets, known)))
+        waiting_xs = np.concatenate((run.xs, newest))
+        waiting_targets = np.concatenate((run.targets, known))
         late = waiting_xs[: len(newest)], _blocks_at(waiting_targets, self._steps, len(newest)), newest
         inner, made = self._learn(run, late, idle, count)
         waiting_outputs, due = self._exchange(run, made, rows)

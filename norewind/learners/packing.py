@@ -170,16 +170,15 @@ class PackedOnline(Learner):
             new, *results = self.learner.scan(run.unpack(), xs, targets, newest=newest, count=count, outputs=outputs)
             return self.pack(new), *results
         inputs = (xs, targets) if newest is None else (xs, targets, newest)
-        new, loss, output = self._step("scan", run, *map(_first, inputs))
-        return new, loss[None], _alone(output)
+        return self._step("scan", run, *inputs, function=self._learn_only)
 
     def forward(self, run: PackedRun, xs: Tree, *, count: int | None = None) -> tuple[PackedRun, Tree]:
         check_nothing_pending(run, "forward", PackedRun)
         if count not in (None, 1) or not _is_single(xs):
             new, outputs = self.learner.forward(run.unpack(), xs, count=count)
             return self.pack(new), outputs
-        newest, output = self._call("forward", self._answer_sample, run, _needed(run), _first(xs))
-        return PackedRun(run.layout, run.vectors, (), newest), _alone(output)
+        newest, outputs = self._call("forward", self._answer_only, run, _needed(run), xs)
+        return PackedRun(run.layout, run.vectors, (), newest), outputs
 
     def reset(self, run: PackedRun, when: Any = True) -> PackedRun:
         return self.pack(self.learner.reset(run.unpack(), when))
@@ -193,8 +192,10 @@ class PackedOnline(Learner):
     def for_keys(self, run: PackedRun, *, share: bool = False) -> Any:
         return self.learner.for_keys(run.unpack(), share=share)
 
-    def _step(self, what: str, run: PackedRun, *sample: Tree) -> tuple[PackedRun, Any, Tree]:
-        vectors, (finite, loss, output) = self._call(what, self._learn, run, run.vectors, *sample)
+    def _step(
+        self, what: str, run: PackedRun, *inputs: Tree, function: Callable | None = None
+    ) -> tuple[PackedRun, Any, Tree]:
+        vectors, (finite, loss, output) = self._call(what, function or self._learn, run, run.vectors, *inputs)
         if self.learner.stops and not finite:
             raise nonfinite_error(run)
         return PackedRun(run.layout, vectors), loss, output
@@ -221,7 +222,12 @@ class PackedOnline(Learner):
         # When a run stops, the old vectors are kept, so only skipping has to choose between old and new numbers.
         nonfinite = "report" if self.learner.stops else "skip"
         new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, newest, nonfinite=nonfinite)
-        return layout.pack(strong(new)), (finite, estimate.loss, estimate.output)
+        return layout.pack(strong(new)), (finite if self.learner.stops else None, estimate.loss, estimate.output)
+
+    def _learn_only(self, layout: PackedLayout, vectors: Vectors, *inputs: Tree):
+        """Learn from the only one of some samples. Indexing is faster in compiled code than before it."""
+        vectors, numbers = self._learn(layout, vectors, *_first(inputs))
+        return vectors, _alone(numbers)
 
     def _answer(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], x: Tree, *, sample: bool = False):
         """Answer an input with the newest state; with `sample`, a single sample of a model that takes windows."""
@@ -232,8 +238,10 @@ class PackedOnline(Learner):
         state, output = transition(params, state, x)
         return layout_of(state).pack(strong(state)), output
 
-    def _answer_sample(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], x: Tree):
-        return self._answer(layout, vectors, x, sample=True)
+    def _answer_only(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], xs: Tree):
+        """Answer the only one of some samples."""
+        newest, output = self._answer(layout, vectors, _first(xs), sample=True)
+        return newest, _alone(output)
 
 
 class PackedProgram:
@@ -247,30 +255,18 @@ class PackedProgram:
     """
 
     def __init__(self, function: Callable, vectors: Any, inputs: tuple[Tree, ...], symbols: tuple[int | None, ...]):
-        # Every argument costs two microseconds, so several small arrays are passed as one vector.
-        self._inputs_layout = layout_of(inputs)
-        are_floats = all(type(value) is np.ndarray and value.dtype == np.float32 for value in inputs)
-        self._joins = are_floats and len(inputs) > len(self._inputs_layout.shapes) == 1
-
-        def call(vectors, *inputs):
-            if self._joins:
-                inputs = self._inputs_layout.unpack(inputs)
-            vectors, numbers = function(vectors, *inputs)
+        def call(*arguments):
+            vectors, numbers = function(*arguments)
             self.numbers_layout = layout_of(numbers)
             return vectors, self.numbers_layout.pack(numbers)
 
         self.numbers_layout: PackedLayout
         self.symbols = symbols
-        self.kernel = compiled_kernel(call, vectors, *self._joined(inputs))
+        self.kernel = compiled_kernel(call, vectors, *inputs)
 
-    def __call__(self, vectors: Any, *inputs: Tree) -> tuple[Any, Tree]:
-        vectors, numbers = self.kernel(vectors, *self._joined(inputs))
+    def __call__(self, *arguments: Any) -> tuple[Any, Tree]:
+        vectors, numbers = self.kernel(*arguments)
         return vectors, self.numbers_layout.view(tuple(map(np.asarray, numbers)))
-
-    def _joined(self, inputs: tuple[Tree, ...]) -> tuple[Tree, ...]:
-        if not self._joins:
-            return inputs
-        return (np.concatenate(inputs, axis=None).view(self._inputs_layout.shapes[0][0]),)
 
     def on_device(self, inputs: tuple[Tree, ...]) -> tuple[Tree, ...] | None:
         """Place single symbols on the device.
@@ -314,12 +310,12 @@ def _is_single(xs: Tree) -> bool:
 
 def _first(entries: Tree) -> Tree:
     """Return the first of some entries along their leading axis."""
-    return entries[0] if type(entries) is np.ndarray else jax.tree.map(lambda leaf: leaf[0], entries)
+    return jax.tree.map(lambda leaf: leaf[0], entries)
 
 
 def _alone(entry: Tree) -> Tree:
     """Add a leading axis of length 1."""
-    return entry[None] if type(entry) is np.ndarray else jax.tree.map(lambda leaf: leaf[None], entry)
+    return jax.tree.map(lambda leaf: leaf[None], entry)
 
 
 @lru_cache(maxsize=1024, typed=True)
