@@ -1,4 +1,4 @@
-"""The figure of the benchmark: the time per sample in every system, its growth with the size, and many streams."""
+"""The figure of the benchmark: the time per sample of every system, by model size, and with many streams."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Fleets: rows per second on one core, bytes per key, seconds per checkpoint. `python -m benchmarks.fleet`.
 
-Writes a record per case to results/fleet/records.jsonl. Cases that have a record are skipped; with --again, only those
-with a record of the current commit are, so that an interrupted run can be continued. Takes about ten minutes on two
+Writes a record per case to results/fleet/records.jsonl. Cases with a record are skipped; with --again, only cases
+with a record of the current commit, so that an interrupted run can be continued. Takes about ten minutes on two
 idle cores. For files and two cores, see fleet_files.py.
 """
 
@@ -17,8 +17,8 @@ from typing import NamedTuple
 from benchmarks.timing import use_one_core
 
 OUT = Path("results/fleet")
+# Rows of each key in one call.
 ROWS = 16
-"""Rows of each key in one call."""
 METHODS = ("uoro", "bptt", "snap1")
 
 
@@ -48,8 +48,8 @@ CASES = [
     *(Case(hidden, keys, way) for hidden in (16, 64) for way in ("private", "shared") for keys in (1, 1_000, 100_000)),
     *(Case(16, keys, way, method) for method in METHODS[1:] for keys, way in ((1, "single"), (1_000, "shared"))),
 ]
+# Of 100,000 keys, the number that is visited in turn, and the number in memory. A key takes 210 kB or 54 kB.
 PARTS = {(64, "private"): (6_000, 2_000), (64, "shared"): (10_000, 10_000)}
-"""Of 100,000 keys, the number that is visited in turn, and the number in memory. A key takes 210 kB or 54 kB."""
 
 
 def measure(case: Case) -> dict:
@@ -82,7 +82,7 @@ def measure(case: Case) -> dict:
         run, _, _ = fleet.scan(run, norewind.fleets.Keyed(chosen, xs), xs[:, :1])
         return (time.process_time() - began) / len(chosen)
 
-    # If not all keys fit in memory, a block is half of those that do, so that every key is read from disk.
+    # If not all keys fit in memory, a block is half as many keys as fit, so that every key is read from disk.
     block = looked_at if looked_at <= limit else limit // 2
     learn(0, min(block, 1_000))  # compiles
     blocks = [learn(first, block) for first in range(0, looked_at, block)]  # new keys

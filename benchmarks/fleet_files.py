@@ -1,7 +1,7 @@
 """Fleets from files with the command line: rows per second on one core and on two. Called by `benchmarks.fleet`.
 
-Each case is trained with few rows and with three times as many; the difference is the cost of the rows without the
-start. A run before them fills the cache of compiled programs.
+Each case is trained with few rows and with three times as many; the difference excludes the cost of
+starting. A run before them fills the cache of compiled programs.
 """
 
 import json
@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
+# Rows of the shorter file: as many as a fleet of networks sorts by key at a time.
 ROWS = 131_072
-"""Rows of the shorter file: as many as a fleet of networks sorts by key at a time."""
+# Factors for the number of rows. Nothing is learned from the first ten rows of a key, which are too few to
+# standardise by, and the final checkpoint should hold the same keys in both runs.
 LONGER = {"auto": 12}
-"""Factors for the number of rows. Nothing is learned from the first ten rows of a key, which are too few to standardise
-by, and the final checkpoint should hold the same keys in both runs."""
 GRU = ("--method", "uoro", "--hidden", "16")
 RUNS = {
     1_000: {"private": GRU, "shared": (*GRU, "--share")},

@@ -37,7 +37,7 @@ def of_arrays(every: dict[str, Record]) -> list[Record]:
 def table(found: list[Record]) -> str:
     """The table of rows per second on one core, bytes per key, and seconds per checkpoint."""
     lines = [
-        "| model | keys | rows a second | of one stream | bytes a key | checkpoint of all, CPU s | of 1 in 100 |",
+        "| model | keys | rows per second | of one stream | bytes per key | checkpoint of all, CPU s | of 1 in 100 |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     streams = [record for record in found if record["way"] == SINGLE]
@@ -61,7 +61,7 @@ def table(found: list[Record]) -> str:
 def from_files(every: dict[str, Record]) -> str:
     """The table of rows per second from a file with the command line, on one core and on two."""
     lines = [
-        "| `norewind train FILE --key` | keys | rows a second | of CPU time | start, s |",
+        "| `norewind train FILE --key` | keys | rows per second | of CPU time | start, s |",
         "|---|---:|---:|---:|---:|",
     ]
     found = [record for name, record in every.items() if name.startswith("file-")]
@@ -83,7 +83,7 @@ def on_paper(found: list[Record], every: dict[str, Record]) -> str:
         every: all records, by name.
     """
     lines = [
-        "| GRU-16, a row a key and minute | keys | memory, all resident | disk | cores, 16 rows at a time "
+        "| GRU-16, one row per key and minute | keys | memory, all resident | disk | cores, 16 rows at a time "
         "| cores, from a file | network | checkpoint of all |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]

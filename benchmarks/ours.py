@@ -15,7 +15,7 @@ RATE = norewind.inverse_sqrt(1e-3, alpha=0.03)
 
 
 def text(length: int) -> tuple[jax.Array, jax.Array]:
-    """Inputs and targets: that many characters of aⁿbⁿ."""
+    """The first `length` characters of aⁿbⁿ as inputs and targets."""
     inputs, targets = next(TASK.pairs(0, length))
     return jnp.asarray(inputs), jnp.asarray(targets)
 

@@ -8,8 +8,8 @@ from benchmarks.figure import draw, short
 from norewind.plotting.tables import comma_separated, markdown
 from norewind.sweeps.record import read_records
 
+# The records of one JAX version, by section.
 Records = dict[str, dict]
-"""The records of one JAX version, by section."""
 
 
 def load(out: Path) -> dict[str, Records]:
@@ -120,8 +120,8 @@ def single_table(records: Records) -> str:
     return _table(["GRU-64, one call", "µs"], rows) if rows else ""
 
 
+# Sections whose table is a list of cases, with the title of the table.
 PLAIN = {"reading": "one row read", "rows": "one row", "models": "one row", "text": "one byte"}
-"""Sections whose table is a list of cases, with the title of the table."""
 
 
 def plain_table(section: str, records: Records) -> str:

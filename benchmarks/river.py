@@ -2,7 +2,7 @@
 
 All scores are progressive: predict a row, then learn from it. Every method is tried once, with its defaults. (SNARIMAX
 and Holt-Winters have none; they are set as in deep-river's benchmark and River's documentation, with the length of a
-season.) Ours has three seeds, and the score is their mean. Ours knows the previous target, so for a fair comparison
+season.) norewind has three seeds, and the score is their mean. It uses the previous target, so for a fair comparison
 River's models are run a second time with the previous target as a feature. Simple rules and the numbers published by
 deep-river are included. Writes a record per data set to results/river/records.jsonl.
 """
@@ -35,16 +35,16 @@ from norewind.sweeps.record import versions, write_record
 OUT = Path("results/river")
 SEED = 42
 SEEDS = (42, 43, 44)
+# As in deep-river's benchmark: the number of rows to forecast, and of rows that are only learned from at first.
 AHEAD, SEASON = 3, 12
-"""As in deep-river's benchmark: the number of rows to forecast, and of rows that are only learned from at first."""
 SHUTTLE = 3_000
+# The first rows include compilation, and are not timed.
 FIRST = 20
-"""The first rows include compilation, and are not timed."""
 
 
 # The repository online-ml/deep-river at commit a4a2bfd930163b912cd0765b3e1d1f1b39d85d01, folder benchmarks. There, the
-# forecasts of rows t, t + 1 and t + 2 are compared with rows t + 1, t + 2 and t + 3; here with their own rows. Ours and
-# SNARIMAX are measured both ways.
+# forecasts of rows t, t + 1 and t + 2 are compared with rows t + 1, t + 2 and t + 3; here with their own rows. norewind
+# and SNARIMAX are measured both ways.
 PUBLISHED = {
     "TrumpApproval": {"LSTM": 10.706, "MLP, its best": 1.3152},
     "TrumpApproval-ahead": {"LSTM": 22.410, "N-BEATS, its best": 1.0665, "SNARIMAX": 0.31021},
@@ -98,7 +98,7 @@ def compared(rows: list, models: list, metric: Any) -> Iterator[dict[str, Any]]:
 
 
 def seeded(run: Any) -> dict[str, Any]:
-    """Run ours with several seeds. The fastest time counts, as the first run compiles."""
+    """Run norewind with several seeds. The fastest time counts, since the first run compiles."""
     scores, seconds = zip(*map(run, SEEDS), strict=True)
     return {**entry("norewind", sum(scores) / len(scores), min(seconds)), "scores": [float(f"{s:.6g}") for s in scores]}
 
@@ -140,7 +140,7 @@ def classification(rows: list) -> Iterator[dict[str, Any]]:
 
 
 class Repeated:
-    """Forecasts the last value, or the one of a season ago."""
+    """Forecasts the last value, or the value one season ago."""
 
     def __init__(self, season: int):
         self.values: deque[float] = deque([0.0] * season, season)
@@ -157,7 +157,7 @@ def ahead(values: list[float], season: int, model: Any, *, late: int = 0) -> tup
 
     Args:
         values: the series.
-        season: the number of rows that are only learned from at first.
+        season: the number of rows at the start that are learned from but not scored.
         model: the model.
         late: compare with rows this many rows too late, as deep-river does.
 
@@ -194,7 +194,7 @@ def series(values: list[float], season: int = SEASON) -> Iterator[dict[str, Any]
 
 
 class Farthest:
-    """Scores a row by its distance from the mean of the previous rows: the largest, in standard deviations."""
+    """Scores a row by the largest deviation of a feature from its mean so far, in standard deviations."""
 
     def __init__(self) -> None:
         self.statistics: dict[str, stats.Var] = {}

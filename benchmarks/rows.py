@@ -24,7 +24,7 @@ CHUNK = 1_000
 
 
 class Protocol(NamedTuple):
-    """The number of rows that are read, that the others are standardised by, and that are not scored."""
+    """The numbers of rows to read, to standardise by, and not to score."""
 
     rows: int | None
     first: int
@@ -53,9 +53,9 @@ def learner_of(columns: int, steps: tuple[int, ...], budget: float):
         budget: the microseconds that a row may take.
     """
     from norewind.training import auto
-    from norewind.training.opening import Shape
+    from norewind.training.open_stream import StreamShape
 
-    return auto.series(Shape(columns, columns, False, columns, steps, tuple(range(columns))), False, budget, 0)
+    return auto.series(StreamShape(columns, columns, False, columns, steps, tuple(range(columns))), False, budget, 0)
 
 
 def errors_of(path: Path, budget: float) -> tuple[list[float], float]:
@@ -133,12 +133,12 @@ def main() -> None:
     files = parser.parse_args().files
     use_one_core()
     for row in measure(cases(), rounds=5):
-        print(f"{row['case']:>50} {row['us']:8.1f} µs a row")
+        print(f"{row['case']:>50} {row['us']:8.1f} µs per row")
     for path in files:
         for name, budget in BUDGETS.items():
             found, microseconds = errors_of(path, budget)
             numbers = " / ".join(f"{value:.4f}" for value in found)
-            print(f"{path.name}, {name}: {numbers} for steps 1 to {HORIZONS}, {microseconds:.0f} µs a row")
+            print(f"{path.name}, {name}: {numbers} for steps 1 to {HORIZONS}, {microseconds:.0f} µs per row")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def lstm() -> list[dict]:
 
 
 def single() -> list[dict]:
-    """Single calls of a GRU-64 with UORO, on a plain run and on a run packed by `norewind.learners.pack`."""
+    """Single calls of a GRU-64 with UORO, on a plain run and on a packed run (`norewind.learners.PackedLearner`)."""
     from benchmarks.single import cases
 
     return measure(cases(), rounds=20)
@@ -87,7 +87,7 @@ def rows() -> list[dict]:
     """Forecasts of rows by `auto`, in chunks and row by row: microseconds per row."""
     from benchmarks.rows import cases
 
-    return measure(cases(), rounds=5)
+    return measure(cases(), rounds=20)
 
 
 def models() -> list[dict]:
@@ -109,7 +109,7 @@ def models() -> list[dict]:
         name = "without networks" if budget < 10 else "default"
         return Case(f"Forecaster, predict_one + learn_one, {name}", run, 500)
 
-    return measure([both(6), both(50)], rounds=5)
+    return measure([both(6), both(50)], rounds=40)
 
 
 def text() -> list[dict]:
@@ -253,7 +253,7 @@ def start() -> list[dict]:
 
 
 def streaming() -> list[dict]:
-    """The cost of `norewind train` on a text file beyond the bare scan: reading, encoding, metrics, checkpoints."""
+    """The cost of `norewind train` on a text file beyond `scan` alone: reading, encoding, metrics, checkpoints."""
     from benchmarks import ours
 
     few, many = 200_000, 2_200_000
@@ -279,6 +279,7 @@ def _train_seconds(folder: Path, samples: int) -> float:
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
+# The sections in the order of the table. `two_cores` runs on all cores, the others on one.
 SECTIONS = {
     section.__name__: section
     for section in (
@@ -298,4 +299,3 @@ SECTIONS = {
         text,
     )
 }
-"""The sections in the order of the table. `two_cores` runs on all cores, the others on one."""

@@ -2,7 +2,7 @@
 
     taskset -c 0 python benchmarks/seeds.py
 
-A process per seed costs as much as one seed alone. `vmap` runs three seeds in one
+A process per seed costs as much per sample as one seed. `vmap` runs three seeds in one
 compiled loop over a stacked run.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from norewind.training import registry
 from norewind.training.build import build
-from norewind.training.opening import Shape
+from norewind.training.open_stream import StreamShape
 from norewind.training.settings import Settings
 
 SEEDS, CHUNK, ROUNDS = 3, 32_000, 4
@@ -41,7 +41,7 @@ def main():
     for cell in ("gru", "lstm"):
         for method in ("uoro", "uoro:window=2", "uoro:window=16", "bptt", "bptt:2", "bptt:16"):
             settings = [Settings("anbn", cell=cell, method=method, alpha=0.03, seed=seed) for seed in range(SEEDS)]
-            built = [build(one, Shape(3, 3, True)) for one in settings]
+            built = [build(one, StreamShape(3, 3, True)) for one in settings]
             learner, window = built[0].learner, built[0].window
             alone = microseconds(learner.scan, built[0].run, chunks(settings[0], window), 1)
             runs = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[one.run for one in built])

@@ -1,8 +1,8 @@
 """The latency of `norewind serve` under load: `python -m benchmarks.serve`, on a machine with two free cores.
 
 A GRU of 64 units is trained and served on one core. On another, a load generator in a separate process sends
-requests in an open loop: at times that are fixed beforehand, whether or not answers have arrived, so that waiting is
-not hidden. Latencies are measured from the time at which a request was due. Do not run it at real-time priority: the
+requests in an open loop: at fixed times, whether or not earlier ones have been answered, so that delays are
+not hidden. Latencies are measured from the time a request was due. Do not run it at real-time priority: the
 learning thread would not yield to the one that answers.
 """
 
@@ -162,7 +162,7 @@ def measure(folder: Path, cases: list[tuple[float, float]], seconds: float) -> l
 
 def table(record: dict) -> str:
     """The latencies as Markdown."""
-    names = "predictions a second | rows learned a second | p50 | p90 | p99 | p99.9 | of the core"
+    names = "predictions per second | rows learned per second | p50 | p90 | p99 | p99.9 | of the core"
     rows = [f"| {names} |", "|" + "---:|" * 7]
     for case in record["cases"]:
         times = " | ".join(f"{case[name]:.1f}" for name in ("p50", "p90", "p99", "p999"))
@@ -176,7 +176,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def stolen_seconds() -> float:
-    """The CPU time stolen by the host of a virtual machine. Answers have to wait for it too."""
+    """The CPU time stolen by the host of a virtual machine, which delays answers."""
     return int(Path("/proc/stat").read_text().splitlines()[0].split()[8]) / os.sysconf("SC_CLK_TCK")
 
 

@@ -12,7 +12,7 @@ CALLS = 200
 
 def cases() -> list[Case]:
     learner, run = learner_and_run("uoro")
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.pack(run)
     inputs, targets = text(CALLS)
     pairs = list(zip(map(np.int32, inputs), map(np.int32, targets), strict=True))

@@ -1,4 +1,4 @@
-"""The cost of starting `norewind train`: CPU time until the first chunk is learned, by phase.
+"""The cost of starting `norewind train`: CPU time until the first chunk has been learned from, by phase.
 
     python -m benchmarks.startup             # a small CSV, a small text, one row in Python: the second start, best of 3
     python -m benchmarks.startup --programs  # and the programs that were traced, with their times
@@ -27,8 +27,8 @@ PHASES = {
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",
     "/jax/core/compile/backend_compile_duration": "reading the cache, or compiling",
 }
+# The prefix of the line that a child process reports its result in.
 MARK = "startup: "
-"""The prefix of the line that a child process reports its result in."""
 
 
 def write_sources(folder: Path) -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
     python -m benchmarks.text [FILE ...]
 
 The first 200,000 bytes of each file are used. Without files, the three texts of
-examples/real_data are, if they are in its cache, runs/cache.
+examples/real_data are used, if they are in runs/cache.
 """
 
 import argparse
@@ -51,12 +51,12 @@ def learned(content: bytes, budget: float) -> tuple[float, float]:
 
 def coded(content: bytes) -> Iterator[tuple[str, float, float]]:
     """Bits and microseconds per byte of `compress` and `decompress`. The content must be restored exactly."""
-    from norewind.training.compress import code_of, compressed, decompressed
+    from norewind.forecasting.compress import code_of, compress, decompress
 
     times = [time.process_time()]
-    packed = compressed(content)
+    packed = compress(content)
     times.append(time.process_time())
-    if decompressed(packed) != content:
+    if decompress(packed) != content:
         raise AssertionError("The decompressed text differs from the original.")
     times.append(time.process_time())
     bits = 8 * len(code_of(packed)) / len(content)
@@ -86,7 +86,7 @@ def main() -> None:
     list(coded(warm))
     for budget in BUDGETS.values():
         learned(warm, budget)
-    print(f"{'text':14}{'':12}{'bits':>8}{'µs a byte':>12}")
+    print(f"{'text':14}{'':12}{'bits':>8}{'µs per byte':>12}")
     for path in files:
         for row in measured(path):
             print(f"{row['text']:14}{row['name']:12}{row['bits']:8.4f}{row['microseconds']:12.2f}", flush=True)

@@ -38,7 +38,7 @@ def measure(cases: list[Case], clock=time.process_time, rounds: int = ROUNDS) ->
         rounds: the number of rounds.
 
     Returns:
-        A row per case: its name, the best microseconds per unit, and those of all rounds.
+        A row per case: its name, the best microseconds per unit, and the times of all rounds.
     """
     for case in cases:
         case.run()

@@ -1,4 +1,4 @@
-"""Stop a run in the middle, resume it later, and get exactly the result of an uninterrupted run.
+"""Interrupt a run, resume it later, and get exactly the result of an uninterrupted run.
 
 python examples/resume.py
 """
@@ -35,7 +35,7 @@ def main() -> None:
     print("parameters, state, carry, optimizer and noise are the same, bit for bit")
 
 
-def trainer(options: argparse.Namespace) -> Callable[..., norewind.training.Fitted]:
+def trainer(options: argparse.Namespace) -> Callable[..., norewind.training.FitResult]:
     """A function that trains in a folder, with the same settings every time."""
     task = norewind.tasks.anbn(1, 8)
     cell = norewind.cells.gru(inputs=3, hidden=16, outputs=3)

@@ -35,7 +35,7 @@ def main() -> None:
         weights_key, noise_key = jax.random.split(jax.random.key(options.seed))
         start = inner.init(cell.init(weights_key), cell.initial_state(), noise_key)
         # A forecast is learned from when its row arrives, ten rows later.
-        learner = norewind.learners.Ahead(inner, known_squared_error, stream.steps, WINDOW)
+        learner = norewind.learners.AheadLearner(inner, known_squared_error, stream.steps, WINDOW)
         x, power = np.zeros(2, np.float32), np.zeros(1, np.float32)
         run = learner.init(start, x, power, power)
 

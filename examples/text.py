@@ -1,4 +1,4 @@
-"""Learn to write from a text, online with UORO, then let the model write.
+"""Learn a text online with UORO, then generate text with the model.
 
 python examples/text.py                       # a generated text
 python examples/text.py book.txt --hidden 128

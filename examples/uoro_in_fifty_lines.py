@@ -1,4 +1,4 @@
-"""UORO in fifty lines of NumPy: a recurrent network learns aⁿbⁿ online, and never looks back.
+"""UORO in fifty lines of NumPy: a recurrent network learns aⁿbⁿ online, without storing the past.
 
 The network reads a symbol x and predicts the next one:   h' = tanh(W [x, h, 1]),   p = softmax(V [h', 1]).
 RTRL would carry the influence ∂h/∂W, one matrix per unit. UORO carries two small arrays, h̃ and W̃, whose outer

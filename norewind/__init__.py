@@ -2,7 +2,7 @@
 
 from norewind._lazy import lazy_names
 
-TYPE_CHECKING = False  # importing `typing` takes long enough for a Ctrl-C, and nothing here could catch it
+TYPE_CHECKING = False  # `typing` is not imported, since nothing could catch a Ctrl-C in the meantime
 if TYPE_CHECKING:
     from norewind.api import *  # noqa: F403
 

@@ -1,13 +1,14 @@
 """The names that `import norewind` offers: those used on the first page of the README, and the sub-packages."""
 
-from norewind import cells, core, estimators, fleets, learners, streams, tasks, testing, training
+from norewind import cells, core, errors, estimators, fleets, learners, streams, tasks, testing, training
 from norewind.analysis.compare import compare
 from norewind.analysis.diagnose import diagnose
 from norewind.core import losses, mesh
 from norewind.core.combinators import average, parallel, window
 from norewind.core.optimizers import adam, inverse_sqrt
 from norewind.core.structure import declare
-from norewind.estimators import bptt, rtrl, uoro
+from norewind.core.td import td
+from norewind.estimators import bptt, rtrl, unbiased, uoro
 from norewind.forecasting import AnomalyDetector, Classifier, Forecaster, load
 from norewind.learners.online import online
 from norewind.storage import checkpoint
@@ -27,6 +28,7 @@ __all__ = [
     "core",
     "declare",
     "diagnose",
+    "errors",
     "estimators",
     "fit",
     "fleets",
@@ -41,8 +43,10 @@ __all__ = [
     "rtrl",
     "streams",
     "tasks",
+    "td",
     "testing",
     "training",
+    "unbiased",
     "uoro",
     "window",
 ]

@@ -1,6 +1,7 @@
 import os
 import random
 import shutil
+import signal
 import tempfile
 
 import jax
@@ -10,7 +11,10 @@ from quick import SIMPLE_EMITTERS
 
 from norewind.engines.cache import numba_folder
 
-# Processes that test side by side, and those they start, share what they compile. The first one makes the folder.
+# Under nohup, or in the background of a shell, SIGINT is ignored, which child processes would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Parallel test processes and their child processes share compiled programs. The first one creates the folder.
 CACHE = os.environ.get("NOREWIND_TEST_CACHE") or tempfile.mkdtemp(prefix="norewind-compiled-")
 IS_OWNER = "NOREWIND_TEST_CACHE" not in os.environ
 os.environ["NOREWIND_TEST_CACHE"] = os.environ["JAX_COMPILATION_CACHE_DIR"] = CACHE
@@ -18,7 +22,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
-# Kernels are compiled once for all of them, whatever home and cache folder a test chooses.
+# Kernels are compiled once for all of them, even if a test sets another home or cache folder.
 if folder := numba_folder():
     os.environ.setdefault("NUMBA_CACHE_DIR", str(folder))
 
@@ -29,26 +33,26 @@ if not os.environ.get("NOREWIND_TEST_OPTIMISED"):
     collect_ignore = ["engines/optimised_claims.py"]
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
-    if jax.__version_info__ < (0, 11):  # newer ones do not know the option, and stop
+    if jax.__version_info__ < (0, 11):  # newer versions reject the option
         flags = os.environ.get("XLA_FLAGS", "").replace(SIMPLE_EMITTERS, "")
         os.environ["XLA_FLAGS"] = f"{flags} {SIMPLE_EMITTERS}".strip()
 
 
 @pytest.fixture
 def x64():
-    """Claims of exactness are checked in double precision."""
+    """Use double precision, in which claims of exactness are checked."""
     with jax.enable_x64(True):
         yield
 
 
 @pytest.fixture
 def shared_programs(monkeypatch):
-    """Runs in this process share their compiled programs, draw nothing, and leave the precision as it was."""
+    """Make runs in this process share compiled programs, draw no figures, and leave the precision unchanged."""
     from run_folders import cached_build  # imports the package, which must see the environment above
 
     from norewind.plotting.figures import save
 
-    monkeypatch.setattr("norewind.training.train.build", cached_build)
+    monkeypatch.setattr("norewind.training.train_folder.build", cached_build)
     monkeypatch.setattr("norewind.forecasting.predict.build", cached_build)
     monkeypatch.setattr("norewind.plotting.figures.curves_figure", lambda *_: None)
     monkeypatch.setattr("norewind.plotting.figures.rows_figure", lambda *_: None)
@@ -79,7 +83,7 @@ def whole(tmp_path_factory, text, table):
     (folder / "text").write_bytes(text)
     (folder / "table.csv").write_bytes(table)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("norewind.training.train.build", cached_build)
+        patch.setattr("norewind.training.train_folder.build", cached_build)
         assert norewind("train", folder / "text", "--out", folder / "bytes", *TEXT) == 0
         assert norewind("train", folder / "table.csv", "--out", folder / "rows", *ROWS) == 0
     assert (folder / "bytes" / "curve.png").read_bytes().startswith(b"\x89PNG")

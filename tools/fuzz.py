@@ -23,12 +23,12 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from norewind.forecasting.compress import FILE_FORMAT, MAGIC, CodeError, _header
 from norewind.storage.checkpoint import CheckpointError, _write, read
 from norewind.streams import ByteStream, CharacterStream, ReadOptions, RowStream, Source, StreamError
 from norewind.streams.source import BLOCK_BYTES
 from norewind.sweeps.record import versions, write_record
 from norewind.training.checkpoint_schema import check_entries
-from norewind.training.compress import FILE_FORMAT, MAGIC, CodeError, _header
 from norewind.training.log import read_log
 from norewind.training.settings import Settings, SettingsError, field_kinds, read_toml, write_toml
 

@@ -1,4 +1,4 @@
-"""`make memory-use`: the memory of `norewind train` on 10⁸ bytes of ever-new symbols, keys, categories, line lengths.
+"""`make memory-use`: the memory of `norewind train` on 10⁸ bytes of ever-new symbols, keys, categories and lines.
 
 Every kind of stream is piped into a real process. The kernel reports the peak of its resident memory in every hundredth
 of the stream. After the first fifth of the stream, the peak must not exceed the earlier one by more than 1 %. (The

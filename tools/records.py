@@ -6,7 +6,9 @@ begin with the folder under results/ that holds the record.
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 from benchmarks.defaults import clipping_plan, clipping_table, plan
@@ -14,8 +16,11 @@ from benchmarks.defaults import table as defaults_table
 from benchmarks.fleet_report import named as fleets
 from benchmarks.report import best, load, summary_table
 from benchmarks.serve import table as serve_table
+from examples.paper.clock import table as clock_table
 from norewind.sweeps import sweep
 from norewind.sweeps.record import Record, read_records
+from norewind.training import scopes
+from norewind.training.settings import Settings
 from tools.memory import KINDS, parts
 
 Named = Iterator[tuple[str, str]]
@@ -31,6 +36,11 @@ def commands(root: Path) -> Named:
     page = (root / "docs/diagnose.md").read_text(encoding="utf-8")
     for command, image in re.findall(r"((?:^    .*\n)+)\n!\[.*\]\((.*)\)", page, re.MULTILINE):
         yield f"command of {image}", command
+
+
+def settings(root: Path) -> Named:
+    """Which settings apply to what: from the table that runs are checked against."""
+    yield "settings/scopes", scopes.table(field.name for field in fields(Settings))
 
 
 def bench(root: Path) -> Named:
@@ -73,7 +83,7 @@ def real_data(root: Path) -> Named:
             name = f"real-data/{row['stream']}/{row['method']}"
             yield name, row["whole stream"]
             yield f"{name}/ratio", row["to the best baseline"]
-            yield f"{name}/µs", row["µs a sample"]
+            yield f"{name}/µs", row["µs per sample"]
 
 
 def defaults(root: Path) -> Named:
@@ -88,12 +98,23 @@ def paper(root: Path) -> Named:
     yield "paper/table", (root / "results/paper/table.md").read_text(encoding="utf-8")
 
 
+def clock(root: Path) -> Named:
+    """`python -m examples.paper clock`."""
+    yield "clock/table", clock_table(read_records(root / "results/clock"))
+
+
 def instruments(root: Path) -> Named:
     """The commands of docs/diagnose.md."""
-    for name in ("sizes", "moving", "anchored-lstm", "anchored-gru"):
+    for name in ("sizes", "moving", "unbiased-lstm", "unbiased-gru"):
         yield f"instruments/{name}", (root / "results/instruments" / name / "table.md").read_text(encoding="utf-8")
-    for name in ("compare", "anchored-training"):
+    for name in ("compare", "unbiased-training"):
         yield f"instruments/{name}", (root / "results/instruments" / name / "comparison.md").read_text(encoding="utf-8")
+
+
+def small_studies(root: Path) -> Named:
+    """`python -m examples.step_sizes`, `examples.maze` and `examples.continual`."""
+    for name in ("step-sizes", "maze", "continual"):
+        yield f"{name}/table", (root / "results" / name / "table.md").read_text(encoding="utf-8")
 
 
 def memory(root: Path) -> Named:
@@ -104,11 +125,24 @@ def memory(root: Path) -> Named:
 def storm(root: Path) -> Named:
     """`make storm`."""
     record = _record(root, "storm", "storm")
+    yield "storm/commit", record["commit"][:8]
     yield "storm/kills", f"{record['kills']:,}"
     yield "storm/runs", f"{record['runs']:,}"
     yield "storm/losses", f"{len(record['losses']):,}"
     for name in ("on", "fell"):
         yield f"storm/{name}", ", ".join(f"{place} {number}" for place, number in record[name].items())
+
+
+def faults(root: Path) -> Named:
+    """`make faults`: one record for each kind of run."""
+    records = read_records(root / "results/faults")
+    yield "faults/commit", ", ".join(sorted({record["commit"][:8] for record in records.values()}))
+    yield "faults/points", f"{sum(record['points'] for record in records.values()):,}"
+    yield "faults/problems", str(sum(len(record["problems"]) for record in records.values()))
+    yield "faults/by", ", ".join(f"{name} {record['points']:,}" for name, record in records.items())
+    for name in ("tried", "outcomes"):
+        total = sum((Counter(record[name]) for record in records.values()), Counter())
+        yield f"faults/{name}", ", ".join(f"{place} {number:,}" for place, number in total.most_common())
 
 
 def fuzz(root: Path) -> Named:
@@ -169,15 +203,19 @@ def serve(root: Path) -> Named:
 
 SOURCES = (
     commands,
+    settings,
     bench,
     real_data,
     defaults,
     paper,
+    clock,
     instruments,
+    small_studies,
     memory,
     river,
     serve,
     storm,
+    faults,
     fuzz,
     memory_use,
     fleets,

@@ -44,7 +44,7 @@ def write_api(folder: Path, package: ModuleType) -> None:
         entries = [_directive(f"norewind.{name}.{public}", getattr(module, public)) for public in public_names(module)]
         pages[name] = _titled(f"norewind.{name}", "\n".join([f".. automodule:: {module.__name__}\n", *entries]))
     introduction = (
-        "Everything that ``import norewind`` offers, and the names that its sub-packages export. "
+        "Everything that ``import norewind`` provides, and the names that its subpackages export. "
         "What is listed here is public (see :doc:`/stability`). :doc:`core` has the toolkit for writing an estimator.\n"
     )
     contents = "\n.. toctree::\n   :maxdepth: 2\n\n" + "".join(f"   {page}\n" for page in pages)
@@ -65,7 +65,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def _directive(name: str, value: object) -> str:
-    if value is Any:  # it has a docstring of its own, which explains something else
+    if value is Any:  # its own docstring explains something else
         return f".. py:data:: {name}\n\n   Any pytree.\n"
     if inspect.isclass(value):
         directive = "autoexception" if issubclass(value, Exception) else "autoclass"
@@ -153,7 +153,7 @@ def notebook_page(cells: list[dict], name: str) -> tuple[list[str], dict[str, by
 
 
 def link_pages(root: Path, name: str, source: list[str]) -> None:
-    """Adapt the links of a page in docs/ to files outside of it. (Those of copies are adapted by `write_copies`.)
+    """Adapt the links of a page in docs/ to files outside of it. (`write_copies` adapts links in copies.)
 
     Args:
         root: the folder of the project.

@@ -3,8 +3,8 @@
     python -m tools.stamp            # as `make numbers` does
     python -m tools.stamp --check    # change nothing; fail if a page and a record disagree
 
-In a page, a number is enclosed in two invisible comments, `<!--n:NAME-->13.5<!--/n-->`, and so is a table, on separate
-lines. tools/records.py defines how the value of each NAME is computed.
+In a page, a number or a table is enclosed in two invisible comments, `<!--n:NAME-->13.5<!--/n-->`; for a table, they
+are on separate lines. tools/records.py defines how the value of each NAME is computed.
 """
 
 import argparse

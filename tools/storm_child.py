@@ -13,9 +13,10 @@ PHASES = (
     "building",
     "compiling",
     "learning",
+    "training shards",
     "drawing and ending",
 )
-WRITING = "writing a checkpoint"
+WRITING = "writing a checkpoint, keys or waiting rows"
 
 
 def main(place: str, feed: str, arguments: list[str]) -> None:
@@ -26,6 +27,7 @@ def main(place: str, feed: str, arguments: list[str]) -> None:
         feed: a file to send through a pipe to standard input; empty for none.
         arguments: the arguments of the command.
     """
+    os.setsid()  # so that it can be killed together with its children
     with open(place, "r+b") as file:
         shared = mmap.mmap(file.fileno(), 2)
     shared[0] = 1
@@ -43,9 +45,11 @@ def main(place: str, feed: str, arguments: list[str]) -> None:
 
 def watch(shared: mmap.mmap) -> None:
     import norewind.cli.train_session
-    import norewind.learners.online
+    import norewind.fleets.store
+    import norewind.serving.late_labels
     import norewind.storage.checkpoint
-    import norewind.training.train
+    import norewind.training.train_folder
+    import norewind.training.training_loop
 
     def during(owner: Any, name: str, before: int, after: int, byte: int = 0) -> None:
         inner = getattr(owner, name)
@@ -60,11 +64,14 @@ def watch(shared: mmap.mmap) -> None:
 
         setattr(owner, name, outer)
 
-    during(norewind.training.train, "open_stream", 2, 2)
-    during(norewind.training.train, "build", 3, 4)
-    during(norewind.learners.online.Online, "scan", 4, 5)
-    during(norewind.cli.train_session, "draw_curves", 6, 6)
+    during(norewind.training.train_folder, "open_stream", 2, 2)
+    during(norewind.training.train_folder, "build", 3, 4)
+    during(norewind.training.training_loop.Training, "learn", 4, 5)
+    during(norewind.cli.train_session, "train_shards", 6, 6)
+    during(norewind.cli.train_session, "draw_curves", 7, 7)
     during(norewind.storage.checkpoint, "_write", 1, 0, byte=1)
+    during(norewind.fleets.store.Store, "write", 1, 0, byte=1)
+    during(norewind.serving.late_labels.LateLabels, "save", 1, 0, byte=1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The paper's experiments, and runs on long memory, which are not from the paper.
 
-python -m examples.paper all            # or influence, brackets, anbn, memory
+python -m examples.paper all            # or influence, brackets, anbn, memory, clock
 python -m examples.paper all --quick    # influence balancing in full, the rest too short to draw conclusions
 """
 
@@ -16,7 +16,7 @@ PROGRAM = "python -m examples.paper"
 
 
 def study(
-    what: Annotated[Literal["influence", "brackets", "anbn", "all", "memory"], tyro.conf.Positional],
+    what: Annotated[Literal["influence", "brackets", "anbn", "all", "memory", "clock"], tyro.conf.Positional],
     *,
     out: Annotated[Path | None, option("FOLDER", "results/paper, results/quick or results/memory")] = None,
     quick: bool = False,
@@ -33,7 +33,8 @@ def study(
     Finished runs are kept: repeat the command to continue an interrupted one.
 
     Args:
-        what: One experiment of the paper, or all of them; or memory, which is not from the paper.
+        what: One experiment of the paper, or all of them; or memory, which is not from the paper; or clock, two
+            readings of the paper's learning rate.
         out: The folder to write to.
         quick: Run influence balancing in full, but text only briefly, too short for conclusions (a few minutes).
         seeds: The number of runs per curve and per cell of the table.
@@ -55,6 +56,11 @@ def study(
         length = length or (20_000 if quick else None)
         folder = out or Path("results/quick/memory" if quick else "results/memory")
         print(reproduce_memory(folder, samples=length, seeds=seeds or 2, **options))
+        return
+    if what == "clock":
+        from examples.paper.clock import reproduce_clock
+
+        print(reproduce_clock(out or Path("results/clock")))
         return
     from examples.paper.balancing import SEEDS, influence_plan
     from examples.paper.report import reproduce

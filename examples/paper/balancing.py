@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise, product, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -14,12 +14,12 @@ import optax
 from examples.paper.influence import InfluenceBalancing
 from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import NonFiniteError, Run
-from norewind.learners.online import Online, online
-from norewind.scoring.metrics import digits
+from norewind.learners.online import OnlineLearner, online
 from norewind.sweeps.record import Record
 from norewind.training.fit import StreamLike, fit
 from norewind.training.hooks import Hooks, Intervals
 from norewind.training.registry import parse_method
+from norewind.wording import digits
 
 SAMPLES = 200_000
 SEEDS = 10
@@ -38,6 +38,8 @@ class InfluenceRun:
         n: the number of units.
         minus: the number of units with a minus sign.
         theta: the initial parameter.
+        clock: whether the learning rate of an update is that of the samples `"before"` it, or `"through"` it: for a
+            window of T samples, the first update is then 1 + √T times smaller.
     """
 
     method: str
@@ -47,12 +49,14 @@ class InfluenceRun:
     n: int = 23
     minus: int = 13
     theta: float = 0.5
+    clock: Literal["before", "through"] = "before"
 
     @property
     def name(self) -> str:
         size = "" if (self.n, self.minus, self.theta) == (23, 13, 0.5) else f"-{self.n}-{self.minus}-{self.theta:g}"
         method = self.method.replace(":", "")
-        return f"influence{size}-{method}-rate{self.rate:g}-{self.samples}-seed{self.seed}"
+        clock = "" if self.clock == "before" else f"-{self.clock}"
+        return f"influence{size}-{method}-rate{self.rate:g}-{self.samples}-seed{self.seed}{clock}"
 
 
 def influence_plan(
@@ -94,7 +98,8 @@ def train_influence(run: InfluenceRun, folder: Path) -> Record:
 
     with jax.enable_x64(True):
         estimator = method.make(transition, lambda output, target: task.loss(output[0], target), np.zeros(()))
-        learner = online(estimator, optax.sgd(inverse_sqrt(run.rate)))
+        schedule, offset = inverse_sqrt(run.rate), window if run.clock == "through" else 0
+        learner = online(estimator, optax.sgd(lambda count: schedule(count + offset)))
         start = learner.init(task.init(run.theta), task.initial_state(), jax.random.key(run.seed))
         hooks = Hooks(outputs=lambda first, samples, outputs: seen.append(outputs))
         stream = repeat((0.0, 1.0))  # the input is empty, and the target is always 1
@@ -108,7 +113,7 @@ def train_influence(run: InfluenceRun, folder: Path) -> Record:
 
 
 def fit_or_fail(
-    stream: StreamLike, learner: Online, start: Run, hooks: Hooks, *, every: int, **options: Any
+    stream: StreamLike, learner: OnlineLearner, start: Run, hooks: Hooks, *, every: int, **options: Any
 ) -> tuple[Run, str | None]:
     """Train until the end, even if the loss explodes, or until the first number that is not finite.
 

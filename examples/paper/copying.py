@@ -64,7 +64,7 @@ class Copying(Stream):
         pause = self._generator.integers(self.pause[0], self.pause[1] + 1)
         xs = np.concatenate([[start], letters, np.full(pause, blank), [cue], letters])
         targets = np.full(len(xs), UNSCORED)
-        # The target of the cue is the first letter, and that of each letter is the next one.
+        # The target of the cue is the first letter, and the target of each letter is the next one.
         targets[-len(letters) - 1 : -1] = letters
         return np.stack([xs, targets]).astype(np.int32)
 

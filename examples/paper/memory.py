@@ -30,7 +30,7 @@ from norewind.training.hooks import Hooks
 RATES = (1e-3, 3e-3)
 SEEDS = 2
 POINTS = 50
-# Samples between two updates of the curriculum; fewer for a large model, whose chunks are shorter.
+# Samples between two updates of the curriculum; fewer for a large model, which has shorter chunks.
 PIECE = 1_000
 # The methods and cells of both tasks.
 MODELS = (("snap1", "lru"), ("snap1", "elstm"), ("uoro", "gru"), ("bptt:16", "gru"))
@@ -96,7 +96,7 @@ def first_plan(samples: int | None = None) -> dict[str, MemoryRun]:
     """Plan the first runs: every kind with every rate and the first seed.
 
     Args:
-        samples: the length of each run; by default that of its task.
+        samples: the length of each run; by default the length for its task.
 
     Returns:
         The runs by name.
@@ -113,7 +113,7 @@ def second_plan(found: Mapping[str, Record], samples: int | None = None, seeds: 
 
     Args:
         found: the records of `first_plan`, by name.
-        samples: the length of each run; by default that of its task.
+        samples: the length of each run; by default the length for its task.
         seeds: the number of seeds.
 
     Returns:
@@ -190,7 +190,7 @@ def reproduce_memory(
 
     Args:
         out: the folder for records, figure and table.
-        samples: the length of each run; by default that of its task.
+        samples: the length of each run; by default the length for its task.
         seeds: the number of runs of each method at the best of its rates.
         report_only: train nothing.
         processes: how many runs to train at the same time, and where (`jobs` and `ray` of `sweep`).
@@ -234,7 +234,7 @@ def table(groups: Sequence[Sequence[Record]], every: Sequence[Record]) -> str:
         single = f"{low} to {high}" + (f" ({diverged} of {len(group)} diverged)" if diverged else "")
         cost = f"{min(record['microseconds'] for record in group):.0f}"
         rows.append([TITLES[run.task], run.label, f"{run.rate:g}", median, single, cost])
-    header = ["task", "method", "rate", "reached (median)", "single runs", "µs a sample"]
+    header = ["task", "method", "rate", "reached (median)", "single runs", "µs per sample"]
     made = sorted({f"norewind {one['norewind']}, JAX {one['jax']}" for one in every})
     problems = sum(one["problem"] is not None for one in every)
     return f"{markdown(header, rows)}\n{len(every)} runs; {problems} diverged. {'; '.join(made)}.\n"
@@ -249,7 +249,7 @@ def draw(groups: Sequence[Sequence[Record]], path: Path) -> None:
     """
     figure, axes = figures.new_figure(1, 2, panel=(5.4, 3.8))
     labels = [MemoryRun(**group[0]["memory"]).label for group in groups]
-    # A method has one color, regardless of its size.
+    # A method has one colour, regardless of its size.
     methods = list(dict.fromkeys(label.rpartition("-")[0] for label in labels))
     for ax, task, entry in zip(axes[0], TASKS, ("bits", "lengths"), strict=True):
         for group, label in zip(groups, labels, strict=True):

@@ -1,4 +1,4 @@
-"""The paper's experiments on text: its numbers, the runs that reproduce them, and whether those agree with it."""
+"""The paper's experiments on text: its numbers, the runs that reproduce them, and whether they agree."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ from norewind.tasks import Text
 from norewind.training import registry
 from norewind.training.settings import Settings
 
-# The length of the paper's runs on aⁿbⁿ.
+# The length of the runs on text. The paper does not state its own.
 SAMPLES = 10**7
 SEEDS = {"anbn": 5, "brackets": 3, "controls": 3}
 # UORO with GRUs varies most between seeds, so that cell of the table has more of them.
@@ -22,7 +22,7 @@ GRU_SEEDS = 7
 # The length of a run that only checks that everything works.
 QUICK = 50_000
 
-# Mean loss on the last 10⁵ of 10⁷ samples of aⁿbⁿ(1, 32), in bits, by (method, cell).
+# The paper's mean loss on the last 10⁵ samples of aⁿbⁿ(1, 32), in bits, by (method, cell).
 LOSSES = {
     "uoro": {"lstm": 0.147, "gru": 0.155},
     "uoro:window=2": {"lstm": 0.149, "gru": 0.174},
@@ -64,7 +64,7 @@ def text_plan(
         what: the experiment, `"anbn"` or `"brackets"`, or `"all"`.
         quick: one seed, and runs that are far too short to conclude anything.
         seeds: the runs of each kind; by default 5 for the table and 3 for the rest.
-        samples: the length of each run; by default that of the paper's.
+        samples: the length of each run; by default 10⁷.
         controls: also plan the runs that could explain a difference from the paper.
 
     Returns:
@@ -186,7 +186,7 @@ class SeedGroup:
 
 
 def grouped(records: Iterable[Record]) -> list[SeedGroup]:
-    """SeedGroup the runs on text among some records by everything but their seed."""
+    """Group the runs on text among some records by all settings except the seed."""
     in_order = sorted((one for one in records if "settings" in one), key=lambda record: record["settings"]["seed"])
     groups = group_by(lambda record: str({**record["settings"], "seed": None}), in_order)
     return [SeedGroup(group) for group in groups.values()]
@@ -214,10 +214,10 @@ def agreement(group: SeedGroup, paper: float | None) -> Agreement:
     If the paper's single run and our n runs come from one normal distribution, then
     (paper − mean) / (s √(1 + 1/n)) follows Student's t with n − 1 degrees of freedom. p
     is the probability of a value at least that far away on either side. s is the standard
-    deviation over our seeds, but at least that of a perfect model (`anbn_text_noise`), and
+    deviation over our seeds, but at least the one of a perfect model (`anbn_text_noise`), and
     half a digit is allowed for the paper's rounding. The verdict is `agrees` if p ≥ 0.05,
     otherwise `differs (better)` or `differs (worse)`, where ours is better or worse. A
-    verdict requires three seeds, and runs as long as the paper's.
+    verdict requires three seeds, and runs of 10⁷ samples.
 
     Args:
         group: our runs.

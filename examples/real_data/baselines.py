@@ -1,6 +1,6 @@
 """Baselines: simple forecasts, exact least squares, compressors, and the libraries of others.py.
 
-Every forecaster is as online as the networks: it forecasts a row before it sees it, and
+Every forecaster is online, like the networks: it forecasts a row before it sees it, and
 learns from it when it arrives. If a forecaster has a parameter, five values are tried and
 the best is kept, as for the rates of a network.
 """
@@ -22,9 +22,9 @@ import numpy as np
 
 from examples.real_data.forecasts import least_squares, read_series, scored, simple_forecasts, squared_errors
 from examples.real_data.plan import RATES, STREAMS, Stream, settings_of
-from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.training.settings import Settings
+from norewind.wording import digits
 
 REQUIREMENTS = ("river==0.26.1", "statsforecast==2.1.1", "pyppmd==1.3.1")
 RIDGES = (1e-1, 1, 10, 100, 1000)
@@ -33,6 +33,7 @@ COMPRESSORS = {
     "xz -9e": ["xz", "-9e", "-k", "--threads=1", "{file}"],
     "bzip2 -9": ["bzip2", "-9", "-k", "{file}"],
 }
+# Models, with the values to try. The last two take too long on the longer streams.
 OTHERS: dict[str, tuple] = {
     "river linear": RATES,
     "river Bayesian linear": (None, 0.9999, 0.999, 0.997, 0.99),
@@ -44,7 +45,6 @@ OTHERS: dict[str, tuple] = {
     "statsforecast seasonal ARIMA": (None,),
     "statsforecast MSTL": (None,),
 }
-"""Models, with the values to try. The last two take too long on the longer streams."""
 LONG = 4_000
 
 
@@ -120,8 +120,8 @@ def find(job: tuple) -> str:
     return f"{stream.name}: {name}: {means[best]} ({record['seconds']} s)"
 
 
+# The record of every try, and the versions of the libraries.
 Tried = tuple[list[Record], dict[str, str]]
-"""The record of every try, and the versions of the libraries."""
 
 
 def text_tries(stream: Stream, name: str, tries: tuple, settings: Settings, python: Path) -> Tried:

@@ -7,9 +7,9 @@ from typing import Any
 
 from examples.real_data.baselines import COMPRESSORS, record_name
 from examples.real_data.plan import STREAMS, settings_of
+from norewind.forecasting import compress
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import Record, read_records, versions, write_record
-from norewind.training import compress
 
 
 def compress_texts(cache: Path, out: Path, samples: float | None = None) -> None:
@@ -32,9 +32,9 @@ def compress_texts(cache: Path, out: Path, samples: float | None = None) -> None
 
 def _measured(content: bytes, budget: float) -> Record:
     times = [time.process_time()]
-    packed = compress.compressed(content, network=True, budget=budget)
+    packed = compress.compress(content, network=True, budget=budget)
     times.append(time.process_time())
-    if compress.decompressed(packed) != content:
+    if compress.decompress(packed) != content:
         raise AssertionError("The decompressed text differs from the original.")
     times.append(time.process_time())
     header = len(packed) - len(compress.code_of(packed))

@@ -62,7 +62,7 @@ def without_outages(table: bytes) -> bytes:
     r"""The flow of water, with missing values for the hours of an outage.
 
     In three outages, 44 hours in total, the flow falls from about 100 l/s to 24, by up to
-    100 standard deviations. They cannot be foreseen, and their squared errors would decide
+    100 standard deviations. They are unpredictable, and their squared errors would dominate
     every comparison.
 
     >>> without_outages(b"Time,Water flow [l/s]\n8:00,100.2\n9:00,24.3\n")

@@ -8,12 +8,12 @@ from matplotlib.ticker import FixedLocator, NullFormatter, ScalarFormatter
 from examples.real_data.plan import KINDS
 from norewind.plotting import figures
 
+# Losses of more than this many times the best baseline are drawn at the edge.
 WORST = 4.0
-"""Losses of more than this many times the best baseline are drawn at the edge."""
 
 
 def draw(found: list[Any], path: Path) -> None:
-    """Draw a line per stream, with auto and single methods by color and marker, and the baselines in grey.
+    """Draw a line per stream, with auto and single methods by colour and marker, and the baselines in grey.
 
     Args:
         found: the results on each stream.

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from examples.real_data.disturb import read_columns
-from norewind.scoring.metrics import digits
 from norewind.sweeps.record import Record
-from norewind.training.opening import open_stream
+from norewind.training.open_stream import open_stream
 from norewind.training.settings import Settings
+from norewind.wording import digits
 
 
 class Series(NamedTuple):
@@ -36,6 +36,7 @@ class Series(NamedTuple):
 def read_series(settings: Settings) -> Series:
     with open_stream(settings).stream as stream:
         taken = stream.take(int(settings.samples or 0))
+    assert taken is not None
     values = read_columns(Path(settings.source), tuple(settings.inputs), len(taken.xs))
     for before, row in pairwise(values):
         row[:] = np.where(np.isnan(row), before, row)
@@ -63,7 +64,7 @@ def squared_errors(series: Series, forecasts: np.ndarray) -> np.ndarray:
 
 
 def scored(errors: np.ndarray, every: int) -> Record:
-    """Summarize errors as a record with their mean and the learning curve.
+    """Summarise errors as a record with their mean and the learning curve.
 
     Args:
         errors: the error of every row; NaN if it is not scored.
@@ -103,7 +104,7 @@ def least_squares(series: Series, lags: int, ridge: float) -> np.ndarray:
     Args:
         series: the series.
         lags: the number of newest rows.
-        ridge: the strength of the regularization.
+        ridge: the strength of the regularisation.
     """
     rows, columns = series.xs.shape
     padded = np.concatenate([np.zeros((lags - 1, columns)), series.xs])

@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 PACKAGES = ("river", "statsforecast", "pyppmd", "numpy", "scipy")
+# The number of lags in River's regressions; with several columns, 8 of each.
 LAGS = 24
-"""The number of lags in River's regressions; with several columns, 8 of each."""
+# The number of rows that models of statsforecast are fitted to (five seasons for long seasons), and about how many
+# times they are fitted.
 HISTORY, FITS = 672, 20
-"""The number of rows that models of statsforecast are fitted to (five seasons for long seasons), and about how many
-times they are fitted."""
 
 
 def main() -> None:

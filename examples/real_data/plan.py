@@ -42,7 +42,7 @@ class Kind(NamedTuple):
         name: the name in the report, with a placeholder for the number of hidden units.
         method: the method.
         cell: the cell.
-        of_texts: the number of hidden units on texts: as many as fit into the time of auto.
+        of_texts: the number of hidden units on texts: as many as fit in auto's time per sample.
         of_series: the number of hidden units on series, likewise.
     """
 

@@ -134,7 +134,7 @@ def _setting(name: str, best: Any) -> str:
     return "" if best is None else f"{word} {best:g}"
 
 
-HEADER = ("method", "setting", "whole stream", "to the best baseline", "last fifth", "single runs", "µs a sample")
+HEADER = ("method", "setting", "whole stream", "to the best baseline", "last fifth", "single runs", "µs per sample")
 
 
 def rows(found: Found) -> list[list[str]]:
@@ -177,7 +177,7 @@ def verdict(found: list[Found]) -> str:
                 f"{one.auto.microseconds:.0f}" if one.auto.microseconds is not None else "",
             ]
         )
-    header = ["stream", "auto", "the best of all others", "ratio", "ratio to zpaq -m5", "µs a sample"]
+    header = ["stream", "auto", "the best of all others", "ratio", "ratio to zpaq -m5", "µs per sample"]
     return f"{markdown(header, lines)}\n{summary(found)}\n"
 
 

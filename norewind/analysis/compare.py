@@ -1,22 +1,37 @@
 """Comparing methods: each is trained on the same stream from the same parameters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import isnan
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import numpy as np
+import optax
 
+from norewind.analysis.own_models import RATES, Methods, OwnTraining, Subject, methods_of, train_own
 from norewind.core import checks
+from norewind.core.optimizers import adam
+from norewind.core.trees import Tree
 from norewind.plotting.tables import comma_separated, markdown, markdown_as_html, sparkline
-from norewind.scoring.metrics import counted
-from norewind.sweeps.record import Record, final_loss, group_by, interval_ends, loss_curve, window_of
+from norewind.sweeps.record import (
+    Record,
+    final_loss,
+    group_by,
+    interval_ends,
+    loss_curve,
+    versions,
+    window_of,
+    write_record,
+)
 from norewind.sweeps.sweep import sweep
 from norewind.training import registry
-from norewind.training.build import CHOSEN_BY_AUTO
-from norewind.training.opening import open_stream
-from norewind.training.settings import Settings, SettingsError
+from norewind.training.open_stream import open_stream
+from norewind.training.scopes import without_effect
+from norewind.training.settings import Settings, SettingsError, check_scopes
+from norewind.wording import counted
 
 # The final loss is the mean over this last share of the stream.
 FINAL_SHARE = 0.1
@@ -29,10 +44,13 @@ MIN_DETECTION_INTERVAL = 1_000
 
 
 def compare(
-    methods: Sequence[str | registry.Method],
-    settings: Settings,
+    methods: Methods,
+    settings: Settings | Subject | Callable[[int], Subject],
+    stream: tuple[Tree, Tree] | Callable[[int], tuple[Tree, Tree]] | None = None,
     *,
     seeds: int = 1,
+    rates: Sequence[float] | None = None,
+    optimizer: Callable[[Any], optax.GradientTransformation] = adam,
     out: Path | str | None = None,
     jobs: int | None = None,
     ray: str | None = None,
@@ -40,13 +58,24 @@ def compare(
 ) -> "Comparison":
     """Train every method on the same stream from the same initial parameters.
 
-    A method that does not support the cell, or whose run diverges, stays in the result with the reason.
+    A method that does not support the model, or whose run diverges, stays in the result with the reason. With several
+    `rates`, every method is trained at all of them, and its row shows the one with the lowest final loss.
+
+    Your own model is trained in this process. All rates and seeds of a method are computed side by side
+    (`jax.vmap`; one after the other if the model is large), and the CPU time per sample is that of one of them.
 
     Args:
-        methods: the names of the methods, e.g. `["uoro", "bptt:16"]`.
-        settings: the settings of all runs, except for the method. The source can be a task or a file.
-        seeds: the number of runs per method, with seeds counted up from `settings.seed`. A seed determines the
-            weights, the noise, and the text of a task.
+        methods: the names of the methods, e.g. `["uoro", "bptt:16"]`. For your own model also a dict of functions
+            `(transition, loss) -> Estimator`.
+        settings: the settings of all runs, except for the method. The source can be a task or a file. Or your own
+            model: (transition, loss, params, state), or a function of the seed that returns them.
+        stream: for your own model, (xs, targets) with one entry per sample, or a function of the seed that returns
+            them.
+        seeds: the number of runs per method, with seeds counted up from `settings.seed` (from 0 for your own model). A
+            seed determines the weights, the noise, and the text of a task.
+        rates: the learning rates to try; by default that of the settings, or 1e-2, 3e-3 and 1e-3 for your own model.
+        optimizer: for your own model, makes an optax optimizer for a learning rate (constant, or that of the first
+            sample).
         out: the folder for records, table and figure; by default nothing is kept.
         jobs: the number of runs to train at the same time; by default one per core.
         ray: a Ray cluster to train in; "auto" for a running one, or else a new one on this machine.
@@ -57,35 +86,43 @@ def compare(
 
     Raises:
         SettingsError: there are no methods, an argument has the wrong type, or the source is standard input.
+        ValueError: the stream of your own model is missing or too short.
 
     >>> settings = Settings("anbn", hidden=4, samples=400, metrics_every=20)
     >>> result = compare(["uoro", "lstm97"], settings)
     >>> [(row["method"], row["updates"], (row["problem"] or "")[:14]) for row in result.rows()]
     [('uoro', 400, ''), ('lstm97', None, 'refused: metho')]
     """
-    checks.at_least_one("compare: seeds", seeds)
-    if not isinstance(settings, Settings):
+    checks.check_at_least_one("compare: seeds", seeds)
+    is_model = callable(settings) or (isinstance(settings, tuple) and len(settings) == 4)
+    if not isinstance(settings, Settings) and not is_model:
         raise SettingsError(
             f"compare: the second argument must be settings, not a {type(settings).__name__}: "
-            'compare(["uoro", "bptt:16"], Settings("anbn")).'
+            'compare(["uoro", "bptt:16"], Settings("anbn")), or your own model: '
+            "compare(methods, (transition, loss, params, state), (xs, targets))."
         )
-    if isinstance(methods, str | Settings) or not isinstance(methods, Sequence):
+    if isinstance(methods, str | Settings) or not isinstance(methods, Sequence | Mapping):
         raise SettingsError('compare: methods must be a list of names, such as ["uoro", "bptt:16"].')
     if not methods:
         raise SettingsError("compare: name at least one method.")
+    if not isinstance(settings, Settings):
+        return _compare_own(methods, settings, stream, range(seeds), rates or RATES, optimizer, out)
+    if isinstance(methods, Mapping):
+        raise SettingsError("compare: a dict of your own estimators needs your own model in place of settings.")
     if settings.source == "-":
         raise SettingsError("compare: standard input can only be read once. Use a file or a task.")
     chosen = [method.name if isinstance(method, registry.Method) else method for method in methods]
     chosen = [name if name == registry.AUTO else registry.parse_method(name).name for name in chosen]
+    _check_scopes(settings, chosen)
     # Files are taken as complete: the last line counts even without a newline.
     settings = settings if settings.kind == "task" else replace(settings, final=True)
-    with open_stream(settings).stream as stream:
+    with open_stream(settings).stream as source:
         # Opened here so that a source that cannot be read raises one error, not one per run.
         if settings.metrics_every is None:
             most = CURVE_POINTS * MAX_INTERVAL
             most = int(min(settings.samples or most, most))
             length = 0
-            while length < most and (taken := stream.take(most - length)) is not None:
+            while length < most and (taken := source.take(most - length)) is not None:
                 length += len(taken.xs)
             every = max(1, length // CURVE_POINTS)
             # The means of short intervals vary too much to detect divergence.
@@ -94,15 +131,12 @@ def compare(
                 metrics_every=every,
                 stop_if_diverged=settings.stop_if_diverged and every >= MIN_DETECTION_INTERVAL,
             )
-    # The default method chooses its own networks.
-    defaults = {name: getattr(Settings(), name) for name in CHOSEN_BY_AUTO}
-    plan = {
-        f"{method.replace(':', '-')}_seed{seed}": replace(
-            settings, method=method, seed=seed, **(defaults if method == registry.AUTO else {})
-        )
-        for method in chosen
-        for seed in range(settings.seed, settings.seed + seeds)
-    }
+    plan = {}
+    for method, rate in product(chosen, rates or (settings.rate,)):
+        own = _only_effective(replace(settings, method=method, rate=rate))
+        name = method.replace(":", "-") + (f"_rate{rate:g}" if rates else "")
+        for seed in range(settings.seed, settings.seed + seeds):
+            plan[f"{name}_seed{seed}"] = replace(own, seed=seed)
     with TemporaryDirectory() as scratch:
         result = Comparison(settings, sweep(plan, scratch if out is None else out, jobs=jobs, ray=ray, quiet=quiet))
     if out is not None:
@@ -110,16 +144,42 @@ def compare(
     return result
 
 
+def _compare_own(
+    methods: Methods, model: Any, stream: Any, seeds: range, rates: Sequence[float], optimizer: Callable, out: Any
+) -> "Comparison":
+    """Compare methods on the user's own model, in this process; see `compare`."""
+    if stream is None:
+        raise SettingsError("compare: your own model needs a stream: compare(methods, model, (xs, targets)).")
+    training = OwnTraining(cast(Any, model), stream, seeds, rates, optimizer)
+    result = Comparison(training, train_own(methods_of(methods), training, CURVE_POINTS))
+    if out is not None:
+        for name, record in result.records.items():
+            write_record(Path(out), name, {**record, **versions()})
+        result.save(out)
+    return result
+
+
+def _check_scopes(settings: Settings, methods: Sequence[str]) -> None:
+    """Reject settings that have no effect with any of the methods."""
+    unused = [set(without_effect(replace(settings, method=method))) for method in methods]
+    check_scopes(replace(settings, method=methods[0]), set.intersection(*unused), command="compare")
+
+
+def _only_effective(settings: Settings) -> Settings:
+    """Return settings in which those that have no effect with this method have their defaults."""
+    return replace(settings, **{name: getattr(Settings(), name) for name in without_effect(settings)})
+
+
 @dataclass(frozen=True)
 class Comparison:
     """The result of `compare`. It prints as a Markdown table.
 
     Attributes:
-        settings: the settings that the runs share.
+        settings: the settings that the runs share; for your own model, what they share in their place.
         records: the records of all runs, by name.
     """
 
-    settings: Settings
+    settings: Settings | OwnTraining
     records: Mapping[str, Record]
 
     def __repr__(self) -> str:
@@ -130,8 +190,17 @@ class Comparison:
         return markdown_as_html(f"{self.table()}\n\n{markdown(['method', 'loss along the stream'], curves)}")
 
     def methods(self) -> dict[str, list[Record]]:
-        """Return the records of each method, in the order in which the methods were named."""
-        return group_by(lambda record: record["settings"]["method"], self.records.values())
+        """Return the records of each method at its best rate, in the order in which the methods were named."""
+        every = group_by(lambda record: record["settings"]["method"], self.records.values())
+        return {method: _at_best_rate(group) for method, group in every.items()}
+
+    @property
+    def rates(self) -> list[float]:
+        """The learning rates that were tried, by the methods to which rates matter."""
+        every = group_by(lambda record: record["settings"]["method"], self.records.values())
+        return max(
+            (list(group_by(lambda record: record["settings"]["rate"], group)) for group in every.values()), key=len
+        )
 
     def rows(self) -> list[dict]:
         """Return one row per method: means over the seeds without problems, with the standard error if several."""
@@ -148,21 +217,29 @@ class Comparison:
             error = "" if row["standard error"] is None else f" ± {row['standard error']:.4f}"
             lines.append([row["method"], loss + error, *costs, row["problem"]])
         header = ["method", f"final {unit}".strip(), "updates", "CPU µs per sample", "bytes carried", ""]
+        if len(self.rates) > 1:
+            header.insert(1, "rate")
+            lines = [[name, f"{row['rate']:g}", *rest] for row, (name, *rest) in zip(rows, lines, strict=True)]
         return markdown(header, lines) + "\n" + self.note()
 
     def note(self) -> str:
         """Return sentences about the shared settings, the reference losses, and methods that make fewer updates."""
-        settings, records, levels = self.settings, list(self.records.values()), self.levels()
+        settings = self.settings
+        records = list(self.records.values())
+        levels = self.levels()
         seeds = len({record["settings"]["seed"] for record in records})
         samples = max((record["samples"] for record in records), default=0)
         windows = {method: window_of(group[0]) for method, group in self.methods().items()}
         fewer = [f"{method} makes one update per {window} samples" for method, window in windows.items() if window > 1]
         finals = [row["final loss"] for row in self.rows() if row["final loss"] is not None]
-        text = (
-            f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at {settings.rate:g} / "
-            f"(1 + {settings.alpha:g} √t), {counted(samples, 'sample')}, {counted(seeds, 'seed')}; final: the "
-            f"mean over the last tenth{''.join(f', {name} {value:.4f}' for name, value in levels.items())}."
-        )
+        final = f"the mean over the last tenth{''.join(f', {name} {value:.4f}' for name, value in levels.items())}."
+        if isinstance(settings, Settings):
+            model = f"{settings.source}, {settings.cell} of {settings.hidden}, {settings.optimizer} at "
+            rate = "the best of the rates" if len(self.rates) > 1 else f"{self.rates[0]:g}"
+            model += f"{rate} / (1 + {settings.alpha:g} √t)"
+        else:
+            model = f"your own model, each method at the best of {counted(len(self.rates), 'rate')}"
+        text = f"{model}, {counted(samples, 'sample')}, {counted(seeds, 'seed')}; final: {final}"
         text += f" {'; '.join(fewer)}." if fewer else ""
         if finals and levels.get("persistence", np.inf) < min(finals):
             text += " Warning: the last value was a better forecast than all of these methods."
@@ -170,6 +247,8 @@ class Comparison:
 
     def levels(self) -> dict[str, float]:
         """Return reference losses: the floor and the memoryless loss of a task, or the final baselines of a file."""
+        if isinstance(self.settings, OwnTraining):
+            return {}
         if self.settings.kind == "task":
             text = registry.task(self.settings.source, self.settings.parameters)
             return {"floor": text.floor, "memoryless": text.memoryless}
@@ -227,6 +306,18 @@ class Comparison:
         figures.save(figure, path)
 
 
+def _at_best_rate(group: Sequence[Record]) -> list[Record]:
+    """The records at the rate with the lowest final loss; a rate at which a run fails comes after all others."""
+    by_rate = group_by(lambda record: record["settings"]["rate"], group)
+
+    def loss(records):
+        failed = sum(record["problem"] is not None for record in records)
+        finals = [final_loss(record, FINAL_SHARE) for record in records if record["problem"] is None]
+        return failed, float(np.nan_to_num(np.mean(finals), nan=np.inf)) if finals else np.inf
+
+    return min(by_rate.values(), key=loss)
+
+
 def _row(method: str, group: Sequence[Record]) -> dict:
     good = [record for record in group if record["problem"] is None]
     finals = [loss for record in good if not isnan(loss := final_loss(record, FINAL_SHARE))]
@@ -235,6 +326,7 @@ def _row(method: str, group: Sequence[Record]) -> dict:
     samples = good[0]["samples"] if good else None
     return {
         "method": method,
+        "rate": group[0]["settings"]["rate"],
         "final loss": float(np.mean(finals)) if finals else None,
         "standard error": float(np.std(finals, ddof=1) / len(finals) ** 0.5) if len(finals) > 1 else None,
         "unit": group[0]["unit"],

@@ -1,6 +1,6 @@
 """Measuring how far each estimator is from the exact gradient, along the trajectory of a stream."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -11,13 +11,14 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from norewind.analysis.findings import Diagnosis, Finding, Moments, mean_finding
+from norewind.analysis.own_models import Methods, Subject, methods_of
 from norewind.core import checks
 from norewind.core.checks import ModelError
-from norewind.core.estimator import Estimator, Loss, Transition
+from norewind.core.estimator import Estimator
 from norewind.core.structure import reaches_state
-from norewind.core.trees import Tree, is_prng_key, real_leaves
+from norewind.core.trees import Tree, is_prng_key, named_leaves, real_leaves
 from norewind.estimators import rtrl, sliding_bptt
-from norewind.training.registry import Method, parse_method
+from norewind.training.registry import Method
 
 # RTRL is the reference up to this many numbers in its influence matrix, e.g. a state of 64 with 6·10⁴ parameters.
 MAX_INFLUENCE_SIZE = 4_000_000
@@ -25,13 +26,11 @@ MAX_INFLUENCE_SIZE = 4_000_000
 # The number of steps that the reference looks back where RTRL is not affordable.
 REFERENCE_STEPS = 200
 
-# A model: (transition, loss, params, state).
-Subject = tuple[Transition, Loss, Tree, Tree]
 Optimizer = optax.GradientTransformation
 
 
 def diagnose(
-    methods: Sequence[str | Method] | Mapping[str, Callable[[Transition, Loss], Estimator]],
+    methods: Methods,
     model: Subject | Callable[[int, int], Subject],
     stream: tuple[Tree, Tree],
     *,
@@ -80,7 +79,8 @@ def diagnose(
         The findings, which can be printed, drawn and saved.
 
     Raises:
-        ModelError: there is nothing to compare: no parameter influences the state, or the exact gradient is zero.
+        ModelError: there is nothing to compare: no parameter influences the state, the exact gradient is zero, or all
+            methods refuse the model. (If only some do, the table says why.)
         ValueError: the sizes are missing, or the stream is too short.
 
     >>> import jax, numpy as np, norewind
@@ -91,38 +91,48 @@ def diagnose(
     >>> [(finding.method, finding.variance.value > 0) for finding in report.findings]
     [('uoro', True), ('bptt:2', False)]
     """
-    checks.at_least_one("diagnose: keys", keys)
-    checks.at_least_one("diagnose: repeats", repeats)
+    checks.check_at_least_one("diagnose: keys", keys)
+    checks.check_at_least_one("diagnose: repeats", repeats)
     if callable(model) and not hidden:
         raise ValueError("diagnose: the model is a function of its size. Pass the sizes, e.g. hidden=(8, 16, 32).")
     for size in hidden:
-        checks.at_least_one("diagnose: hidden", size)
+        checks.check_at_least_one("diagnose: hidden", size)
     make: Callable[[Any, int], Subject] = model if callable(model) else lambda size, number: model
     sizes = hidden if callable(model) else (None,)
     numbers = range(repeats if callable(model) else 1)
-    if isinstance(methods, Mapping):
-        chosen = [Method(name, 1, lambda t, l, x, make=make: make(t, l)) for name, make in methods.items()]  # noqa: E741
-    else:
-        chosen = [parse_method(method) if isinstance(method, str) else method for method in methods]
+    chosen = methods_of(methods)
     measurements = _Measurements(stream, lcm(*(method.window for method in chosen)), keys, seed, optimizer, readout)
     total = len(sizes) * len(numbers) * len(chosen)
-    findings, references, done = [], [], 0
+    findings, references = [], []
+    refused: dict[str, str] = {}
+    done = 0
     for size in sizes:
         by_model: list[Finding] = []
         # Models of one size that share their transition also share their compiled functions.
         measurements.compiled.clear()
         for number in numbers:
-            where = "" if size is None else f", hidden {size}, model {number + 1} of {repeats}"
-            report(done, total, f"exact gradient{where}")
+            label = "" if size is None else f", hidden {size}, model {number + 1} of {repeats}"
+            report(done, total, f"exact gradient{label}")
             subject = make(size, number)
             exact = measurements.exact(subject)
             references.append(exact.name)
             for method in chosen:
-                report(done, total, f"{method.name}{where}")
-                by_model.append(Finding.of(method, size, measurements.moments(subject, exact, method)))
+                report(done, total, f"{method.name}{label}")
                 done += 1
-        findings += [mean_finding(by_model[index :: len(chosen)]) for index in range(len(chosen))]
-    return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=optimizer is not None)
+                if method.name in refused:
+                    continue
+                try:
+                    moments, reported = measurements.moments(subject, exact, method)
+                except ModelError as error:
+                    refused[method.name] = str(error)
+                else:
+                    by_model.append(Finding.of(method, size, moments, exact.leaves, reported))
+        of_methods = [[one for one in by_model if one.method == method.name] for method in chosen]
+        findings += [mean_finding(group) for group in of_methods if group]
+    moving = optimizer is not None
+    if not findings:
+        raise ModelError("diagnose: all methods refuse this model. " + " ".join(refused.values()))
+    return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=moving, refused=refused)
 
 
 class Exact(NamedTuple):
@@ -132,12 +142,16 @@ class Exact(NamedTuple):
         grads: the exact gradient at every step, flat.
         trajectory: the parameters of every block, flat.
         chosen: the positions of the parameters that are compared.
+        leaves: the names of the leaves of the parameters.
+        leaf_of: the number of the leaf of every parameter that is compared.
         name: the method that computed the gradient.
     """
 
     grads: np.ndarray
     trajectory: jax.Array
     chosen: np.ndarray
+    leaves: list[str]
+    leaf_of: np.ndarray
     name: str
 
 
@@ -154,7 +168,11 @@ class _Measurements:
             )
         self.data = jax.tree.map(lambda leaf: np.asarray(leaf)[: self.samples], stream)
         self.x = jax.tree.map(lambda leaf: leaf[0], self.data[0])
-        self.block, self.keys, self.seed, self.optimizer, self.readout = block, keys, seed, optimizer, readout
+        self.block = block
+        self.keys = keys
+        self.seed = seed
+        self.optimizer = optimizer
+        self.readout = readout
         self.compiled: dict[tuple, Callable] = {}
 
     def windows(self, length: int) -> Tree:
@@ -189,13 +207,15 @@ class _Measurements:
             raise ModelError(
                 "diagnose: the exact gradient of this model is zero at every step, so there is nothing to compare "
                 "with: the parameters that reach the state do not reach the loss (as behind a readout of zeros). Start "
-                "from other parameters, let them move (optimizer=, or --moving), or compare the readout as well "
-                "(readout=True, or --readout)."
+                "from other parameters, train them along the stream, or compare the readout as well (readout=True)."
             )
-        return Exact(grads, trajectory, chosen, "RTRL" if affordable else f"BPTT over {REFERENCE_STEPS} steps")
+        names = [place for place, _ in named_leaves("", params)]
+        leaf_of = np.repeat(np.arange(len(names)), [np.size(leaf) for leaf in jax.tree.leaves(params)])[chosen]
+        name = "RTRL" if affordable else f"BPTT over {REFERENCE_STEPS} steps"
+        return Exact(grads, trajectory, chosen, names, leaf_of, name)
 
-    def moments(self, subject: Subject, exact: Exact, method: Method) -> Moments:
-        """Measure the moments of a method's errors, window by window.
+    def moments(self, subject: Subject, exact: Exact, method: Method) -> tuple[Moments, dict[str, np.ndarray]]:
+        """Measure the moments of a method's errors, and the numbers that it reports, window by window.
 
         Args:
             subject: the model.
@@ -206,13 +226,14 @@ class _Measurements:
         key = method.name, transition, loss
         if key not in self.compiled:
             estimator = method.make(transition, loss, self.x)
-            self.compiled[key] = _measurer(estimator, ravel_pytree(params)[1], exact.chosen, self.keys)
+            self.compiled[key] = _measurer(estimator, ravel_pytree(params)[1], exact, self.keys)
         data = self.windows(method.window) if method.window > 1 else self.data
         grads = exact.grads.reshape(-1, method.window, exact.chosen.size).sum(axis=1)
         # The block that each window lies in, which determines its parameters.
         blocks = np.arange(self.samples // method.window) * method.window // self.block
         results = self.compiled[key](jax.random.key(self.seed), exact.trajectory, state, (data, grads, blocks))
-        return Moments(*(np.asarray(result, np.float64) for result in results))
+        moments, reported = jax.tree.map(lambda result: np.asarray(result, np.float64), results)
+        return Moments(*moments), reported
 
 
 def _follower(reference: Estimator, optimizer: Optimizer | None):
@@ -242,8 +263,9 @@ def _follower(reference: Estimator, optimizer: Optimizer | None):
     return follow
 
 
-def _measurer(estimator: Estimator, unravel, chosen: np.ndarray, keys: int):
+def _measurer(estimator: Estimator, unravel, reference: Exact, keys: int):
     """A function that runs an estimator along a trajectory with many keys, and returns the moments of each step."""
+    leaf_sums = np.eye(len(reference.leaves))[reference.leaf_of]
 
     @jax.jit
     def measure(key, trajectory, state, steps):
@@ -260,13 +282,13 @@ def _measurer(estimator: Estimator, unravel, chosen: np.ndarray, keys: int):
 
             def one_run(state, carry):
                 state, carry, estimate = estimator.step(params, state, carry, x, target)
-                return (state, carry), ravel_pytree(estimate.grad)[0][chosen]
+                return (state, carry), ravel_pytree(estimate.grad)[0][reference.chosen]
 
             loop, grads = jax.vmap(one_run, axis_size=runs)(*loop)
             errors = grads - exact
-            exact_norm, norms = jnp.linalg.norm(exact), jnp.linalg.norm(grads, axis=1)
-            cosine = grads @ exact / jnp.maximum(exact_norm * norms, jnp.finfo(grads.dtype).tiny)
-            return loop, (jnp.sum(errors**2, axis=1), errors @ jnp.sum(errors, axis=0), cosine, exact_norm**2)
+            products = errors**2, errors * jnp.sum(errors, axis=0), grads * exact, grads**2, exact**2
+            reported = jax.vmap(estimator.report)(loop[1]) if estimator.report else {}
+            return loop, ([product @ leaf_sums for product in products], reported)
 
         begin = jax.vmap(start)(jax.random.split(key, runs))
         return jax.lax.scan(one_step, begin, steps)[1]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -34,19 +34,29 @@ def _digits(number: float, digits: int) -> str:
 
 
 class Moments(NamedTuple):
-    """The moments of the errors d_k = g̃_k − g of a method, for each step and key k.
+    """The moments of the errors d_k = g̃_k − g of a method, for each step, key k and leaf of the parameters.
 
     Attributes:
         squared_error: ‖d_k‖².
         with_sum: d_k·Σ_j d_j.
-        cosine: the cosine between g̃_k and g.
-        exact: ‖g‖² for each step.
+        with_exact: g̃_k·g.
+        squared: ‖g̃_k‖².
+        exact: ‖g‖² for each step and leaf.
     """
 
     squared_error: np.ndarray
     with_sum: np.ndarray
-    cosine: np.ndarray
+    with_exact: np.ndarray
+    squared: np.ndarray
     exact: np.ndarray
+
+    def of_leaf(self, leaf: int) -> "Moments":
+        """Return the moments of one leaf alone."""
+        return Moments(*(array[..., leaf : leaf + 1] for array in self))
+
+    def between(self, start: int, stop: int) -> "Moments":
+        """Return the moments of some of the steps."""
+        return Moments(*(array[start:stop] for array in self))
 
     def bias_squared(self) -> Value:
         """Return ‖E[d]‖², relative: the mean of d_j·d_k over all pairs of different keys."""
@@ -57,12 +67,19 @@ class Moments(NamedTuple):
         return self._over_keys(lambda squares, product, n: (squares - product / n) / (n - 1) if n > 1 else 0 * squares)
 
     def statistics(self) -> tuple[Value, Value, Value]:
-        return self.bias_squared(), self.variance(), mean_value(self.cosine.mean(axis=0))
+        return self.bias_squared(), self.variance(), mean_value(self._cosine().mean(axis=0))
+
+    def _cosine(self) -> np.ndarray:
+        """The cosine between g̃_k and g, for each step and key; 0 where one of them is zero."""
+        product, squared = self.with_exact.sum(axis=-1), self.squared.sum(axis=-1)
+        norms = np.sqrt(squared * self.exact.sum(axis=-1)[:, None])
+        return product / np.maximum(norms, np.finfo(np.float32).tiny)
 
     def _over_keys(self, statistic: Callable) -> Value:
         """A statistic of (Σ‖d_k‖², ‖Σ d_k‖², keys), with its jackknife error over keys."""
-        squares, with_sum = self.squared_error.sum(axis=0), self.with_sum.sum(axis=0)
-        total, product, keys = squares.sum(), with_sum.sum(), len(squares)
+        squares, with_sum = (array.sum(axis=(0, 2)) for array in (self.squared_error, self.with_sum))
+        total, product = squares.sum(), with_sum.sum()
+        keys = len(squares)
         scale = self.exact.sum()
         value = float(statistic(total, product, keys) / scale)
         if keys < 3:
@@ -86,6 +103,19 @@ class Span(NamedTuple):
     cosine: Value
 
 
+class Part(NamedTuple):
+    """The statistics of one leaf of the parameters, relative to the exact gradient of that leaf.
+
+    Attributes:
+        share: the leaf's share of the squared norm of the exact gradient.
+    """
+
+    share: float
+    bias_squared: Value
+    variance: Value
+    cosine: Value
+
+
 @dataclass(frozen=True)
 class Finding:
     """The statistics of one method on one model, or their means over several models of one size.
@@ -99,6 +129,8 @@ class Finding:
         variance: the relative variance over the whole stream.
         cosine: the mean cosine over the whole stream.
         over_time: the same statistics span by span.
+        by_leaf: the same statistics for each leaf of the parameters that is compared.
+        reported: the means of the numbers that the method reports about itself (`Estimator.report`).
         models: the number of models.
     """
 
@@ -110,6 +142,8 @@ class Finding:
     variance: Value
     cosine: Value
     over_time: list[Span]
+    by_leaf: dict[str, Part] = field(default_factory=dict)
+    reported: dict[str, Value] = field(default_factory=dict)
     models: int = 1
 
     @property
@@ -117,19 +151,29 @@ class Finding:
         return self.method if self.hidden is None else f"{self.method}, hidden {self.hidden}"
 
     @staticmethod
-    def of(method: Method, hidden: int | None, moments: Moments) -> "Finding":
+    def of(
+        method: Method, hidden: int | None, moments: Moments, leaves: Sequence[str], reported: dict[str, np.ndarray]
+    ) -> "Finding":
         """Summarize the moments of every window. A span in which the exact gradient is zero is left out.
 
         Args:
             method: the method.
             hidden: the size of the model; None if it has no size.
             moments: the moments of the method's errors.
+            leaves: the names of the leaves of the parameters.
+            reported: the numbers that the method reports, for each step and key.
         """
-        (windows, keys), window = moments.squared_error.shape, method.window
+        (windows, keys, _), window = moments.squared_error.shape, method.window
         edges = np.unique(np.linspace(0, windows, min(SPANS, windows) + 1).astype(int))
-        parts = {stop: Moments(*(array[start:stop] for array in moments)) for start, stop in pairwise(edges)}
+        parts = {stop: moments.between(start, stop) for start, stop in pairwise(edges)}
         spans = [Span(int(stop * window), *part.statistics()) for stop, part in parts.items() if part.exact.sum() > 0]
-        return Finding(method.name, hidden, windows * window, keys, *moments.statistics(), spans)
+        whole, by_leaf = moments.exact.sum(), {}
+        for number, name in enumerate(leaves):
+            alone = moments.of_leaf(number)
+            if (size := alone.exact.sum()) > 0:
+                by_leaf[name] = Part(float(size / whole), *alone.statistics())
+        numbers = {name: mean_value(values.mean(axis=0)) for name, values in reported.items()}
+        return Finding(method.name, hidden, windows * window, keys, *moments.statistics(), spans, by_leaf, numbers)
 
 
 STATISTICS = ("bias_squared", "variance", "cosine")
@@ -154,7 +198,15 @@ def mean_finding(findings: Sequence[Finding]) -> Finding:
     by_end = group_by(lambda span: span.end, (span for finding in findings for span in finding.over_time))
     spans = [Span(end, *(each(by_end[end], name) for name in STATISTICS)) for end in sorted(by_end)]
     whole = {name: each(findings, name) for name in STATISTICS}
-    return replace(findings[0], models=len(findings), over_time=spans, **whole)
+    parts = {
+        name: [finding.by_leaf[name] for finding in findings if name in finding.by_leaf] for name in findings[0].by_leaf
+    }
+    by_leaf = {
+        leaf: Part(float(np.mean([part.share for part in group])), *(each(group, name) for name in STATISTICS))
+        for leaf, group in parts.items()
+    }
+    reported = {name: mean_value([f.reported[name].value for f in findings]) for name in findings[0].reported}
+    return replace(findings[0], models=len(findings), over_time=spans, by_leaf=by_leaf, reported=reported, **whole)
 
 
 @dataclass(frozen=True)
@@ -165,11 +217,13 @@ class Diagnosis:
         findings: one finding per method and size.
         reference: the method that computed the exact gradients.
         moving: whether the parameters were updated along the way.
+        refused: the methods that do not support the model, with the reason.
     """
 
     findings: list[Finding]
     reference: str
     moving: bool
+    refused: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.table()
@@ -190,12 +244,29 @@ class Diagnosis:
         """Return a Markdown table, one line per method and size. All numbers are relative to the exact gradient."""
         hidden = ["hidden"] if self.sizes else []
         columns = ["method", *hidden, "bias_squared", "variance", "cosine", "keys"]
-        rows = [[getattr(finding, column) for column in columns] for finding in self.findings]
+        reported = list(dict.fromkeys(name for finding in self.findings for name in finding.reported))
+        rows = [
+            [*(getattr(finding, column) for column in columns), *(finding.reported.get(name, "") for name in reported)]
+            for finding in self.findings
+        ]
         first = self.findings[0]
         over = f"{first.models} models" if first.models > 1 else "keys"
         against = f"Against {self.reference} over {first.steps} samples, {self.kind} parameters"
-        table = markdown(["method", *hidden, "bias²", "variance", "cosine", "keys"], rows)
-        return f"{table}\n{against}; ± standard error over {over}."
+        table = markdown(["method", *hidden, "bias²", "variance", "cosine", "keys", *reported], rows)
+        refused = "".join(f"\n\n{name} refused: {reason}" for name, reason in self.refused.items())
+        return f"{table}\n{against}; ± standard error over {over}.{refused}"
+
+    def leaf_table(self) -> str:
+        """Return a Markdown table with one line per method, size and leaf of the parameters.
+
+        All numbers but the share are relative to the exact gradient of the leaf.
+        """
+        rows = [
+            [finding.name, leaf, f"{part.share:.3g}", part.bias_squared, part.variance, part.cosine]
+            for finding in self.findings
+            for leaf, part in finding.by_leaf.items()
+        ]
+        return markdown(["method", "leaf", "share of ‖g‖²", "bias²", "variance", "cosine"], rows)
 
     def save(self, folder: Path | str) -> None:
         """Write table.md, diagnosis.json and diagnosis.png to a folder.

@@ -149,12 +149,12 @@ def from_haiku(make: Callable[[], Any], inputs: int, outputs: int) -> Cell:
     return _with_readout(init_module, lambda: start.apply({}), module_step, inputs, outputs)
 
 
-def _check_factory(who: str, make: Any, module: type, example: str) -> None:
+def _check_factory(caller: str, make: Any, module: type, example: str) -> None:
     is_class = isinstance(make, type) and issubclass(make, module)
     # Equinox also wraps functions in modules, such as those it compiles: they have `__wrapped__`.
     if not callable(make) or is_class or (isinstance(make, module) and not hasattr(make, "__wrapped__")):
         given = f"the class {make.__name__}" if is_class else f"a {type(make).__name__}"
-        raise ModelError(f"{who} takes a function that makes the module, such as {example}, not {given}.")
+        raise ModelError(f"{caller} takes a function that makes the module, such as {example}, not {given}.")
 
 
 def _with_readout(init_module, initial_state, module_step, inputs: int, outputs: int) -> Cell:

@@ -1,4 +1,4 @@
-"""The definition of a cell, stacks of cells, a deeper readout for any cell, and the parts that cells share."""
+"""The definition of a cell, a deeper readout for any cell, and the parts that cells share."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.estimator import Transition
-from norewind.core.structure import Layer, declare, declared_around, structure_of
+from norewind.core.structure import Layer, declare, declared_around
 from norewind.core.trees import Tree
 
 
@@ -32,45 +32,6 @@ class Cell(NamedTuple):
     linear_readout: bool = False
 
 
-def stack(*cells: Cell) -> Cell:
-    """Several cells as one: the output of each is the input of the next.
-
-    Args:
-        *cells: the cells, from the first to the last.
-
-    Returns:
-        A cell whose parameters and state are tuples with one entry per cell.
-
-    Raises:
-        ValueError: no cell was given.
-
-    >>> import jax, jax.numpy as jnp, norewind
-    >>> cell = stack(norewind.cells.gru(3, 8, 8), norewind.cells.lstm(8, 8, 3, symbols=False))
-    >>> state, output = cell.transition(cell.init(jax.random.key(0)), cell.initial_state(), jnp.array(1))
-    >>> output.shape
-    (3,)
-    """
-    if not cells:
-        raise ValueError("stack needs at least one cell.")
-
-    def init(key):
-        return tuple(cell.init(k) for cell, k in zip(cells, jax.random.split(key, len(cells)), strict=True))
-
-    def initial_state():
-        return tuple(cell.initial_state() for cell in cells)
-
-    def transition(params, state, x):
-        new_state = []
-        for cell, p, s in zip(cells, params, state, strict=True):
-            s, x = cell.transition(p, s, x)
-            new_state.append(s)
-        return tuple(new_state), x
-
-    first, last = (structure_of(cell.transition).sizes for cell in (cells[0], cells[-1]))
-    declared = declare(transition, sizes=(first[0], last[1]) if first and last else None)
-    return Cell(init, initial_state, declared, cells[-1].linear_readout)
-
-
 def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.Array:
     """The authors' initialisation of linear maps and their biases: uniform in ±1/√fan_in.
 
@@ -86,7 +47,7 @@ def uniform(key: jax.Array, shape: tuple[int, ...], fan_in: int, dtype) -> jax.A
     Raises:
         ModelError: `fan_in` is not a whole number above 0.
     """
-    checks.at_least_one("the size of a layer", fan_in)
+    checks.check_at_least_one("the size of a layer", fan_in)
     size = math.prod(shape)
     # The first numbers of a longer draw are the same. Small arrays share one program, so a network starts faster.
     drawn = jax.random.uniform(key, (max(1024, size),), dtype, -(fan_in**-0.5), fan_in**-0.5)
@@ -111,7 +72,7 @@ def input_table(key: jax.Array, inputs: int, width: int, symbols: bool, dtype) -
         ModelError: a size is not a whole number above 0.
     """
     for size in (inputs, width):
-        checks.at_least_one("the size of a layer", size)
+        checks.check_at_least_one("the size of a layer", size)
     if symbols:
         return jax.random.normal(key, (inputs, width), dtype)
     return uniform(key, (inputs, width), inputs, dtype)
@@ -133,7 +94,7 @@ def read_input(table: jax.Array, x: jax.Array) -> jax.Array:
     x = jnp.asarray(x)
     inputs = table.shape[0]
     if jnp.issubdtype(x.dtype, jnp.integer) and x.shape == ():
-        checks.in_range(checks.INPUT, x, inputs)
+        checks.check_in_range(checks.INPUT, x, inputs)
         return table[x]
     if jnp.issubdtype(x.dtype, jnp.floating) and x.shape == (inputs,):
         return x.astype(table.dtype) @ table
@@ -160,7 +121,7 @@ def one_hot(x: jax.Array, inputs: int) -> jax.Array:
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.integer):
         return x
-    checks.in_range(checks.INPUT, x, inputs)
+    checks.check_in_range(checks.INPUT, x, inputs)
     return jax.nn.one_hot(x, inputs, dtype=float)
 
 
@@ -272,7 +233,7 @@ def with_readout(cell: Cell, inputs: int, outputs: int, *, hidden: int = 64, sym
     change.
 
     Args:
-        cell: the cell.
+        cell: the cell that gets the readout.
         inputs: the number of symbols, or of entries in x.
         outputs: the number of outputs.
         hidden: the number of units of the hidden layer.

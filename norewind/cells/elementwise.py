@@ -290,15 +290,15 @@ def rtu(
 
 
 def _rotating_cell(
-    who: str, transition: Transition, sizes: tuple[int, int, int], symbols: bool, times, ring, dtype
+    caller: str, transition: Transition, sizes: tuple[int, int, int], symbols: bool, times, ring, dtype
 ) -> Cell:
     """A cell whose units are complex numbers, stored as two vectors, with the parameters of `lru`."""
     inputs, hidden, outputs = sizes
     if not 0 < times[0] <= times[1]:
-        raise ValueError(f"{who}: times must be two numbers of steps above 0, the shorter first, not {times}.")
+        raise ValueError(f"{caller}: times must be two numbers of steps above 0, the shorter first, not {times}.")
     if ring is not None and not (0 <= ring[0] <= ring[1] <= 1 and ring[2] > 0):
         raise ValueError(
-            f"{who}: ring is (r_min, r_max, max_phase) with 0 ≤ r_min ≤ r_max ≤ 1 and a phase above 0, not {ring}."
+            f"{caller}: ring is (r_min, r_max, max_phase) with 0 ≤ r_min ≤ r_max ≤ 1 and a phase above 0, not {ring}."
         )
 
     def init(key):

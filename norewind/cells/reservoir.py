@@ -18,6 +18,7 @@ def reservoir(
     hidden: int,
     outputs: int,
     *,
+    symbols: bool = True,
     spectral_radius: float = 0.9,
     leak: float = 1.0,
     sparsity: float = 0.9,
@@ -38,6 +39,7 @@ def reservoir(
         inputs: the number of symbols, or of entries in x.
         hidden: the number of units.
         outputs: the number of outputs.
+        symbols: as in other cells, but ignored: W_in is drawn in the same way for symbols and for float vectors.
         spectral_radius: the largest modulus of the eigenvalues of W. Below one, the past fades (the echo state
             property, in practice).
         leak: a, above 0 and at most 1.
@@ -81,6 +83,7 @@ def feedback_reservoir(
     hidden: int,
     outputs: int,
     *,
+    symbols: bool = True,
     spectral_radius: float = 0.9,
     leak: float = 1.0,
     sparsity: float = 0.9,
@@ -101,6 +104,7 @@ def feedback_reservoir(
         inputs: the number of symbols, or of entries in x.
         hidden: the number of hidden units.
         outputs: the number of output units.
+        symbols: as in other cells, but ignored: W_in is drawn in the same way for symbols and for float vectors.
         spectral_radius: as in `reservoir`, for the weights between hidden units.
         leak: Δt, above 0 and at most 1.
         sparsity: the fraction of the weights between hidden units that is zero.
@@ -150,8 +154,8 @@ def liquid(
     hidden: int,
     outputs: int,
     *,
-    times: tuple[float, float] = (10.0, 10.0),
-    refractory: int = 2,
+    symbols: bool = True,
+    times: tuple[float, float, int] = (10.0, 10.0, 2),
     inhibitory: float = 0.2,
     sparsity: float = 0.9,
     strength: float = 1.0,
@@ -176,8 +180,9 @@ def liquid(
         inputs: the number of symbols, or of entries in x.
         hidden: the number of neurons.
         outputs: the number of outputs.
-        times: the time constants τ of the membrane and τ' of the trace, in steps.
-        refractory: the number of steps for which a neuron is refractory after it fires.
+        symbols: as in other cells, but ignored: W_in is drawn in the same way for symbols and for float vectors.
+        times: the time constants τ of the membrane and τ' of the trace, and how long a neuron is refractory after it
+            fires, all in steps.
         inhibitory: the fraction of the neurons that act on others with negative weights; the rest have positive ones.
         sparsity: the fraction of the weights W that are zero.
         strength: the other weights are uniform up to `strength`·√(3/k), where k is the expected number of inputs of a
@@ -189,7 +194,7 @@ def liquid(
         The cell.
 
     Raises:
-        ValueError: a fraction is not between 0 and 1, or a time constant is not above 0.
+        ValueError: a fraction is not between 0 and 1, or `times` are not three numbers with time constants above 0.
 
     >>> import jax, jax.numpy as jnp
     >>> cell = liquid(inputs=3, hidden=50, outputs=2)
@@ -198,9 +203,9 @@ def liquid(
     (['refractory', 'spikes', 'trace', 'voltage'], (2,))
     """
     _check_fractions("liquid", sparsity=sparsity, inhibitory=inhibitory)
-    if min(times) <= 0:
-        raise ValueError(f"liquid: times must be above 0, but they are {times}. They are in steps.")
-    alpha, beta = (exp(-1 / time) for time in times)
+    if len(times) != 3 or min(times[:2]) <= 0:
+        raise ValueError(f"liquid: times must be two time constants above 0 and a refractory period, not {times}.")
+    alpha, beta, refractory = exp(-1 / times[0]), exp(-1 / times[1]), times[2]
 
     def init(key):
         keys = jax.random.split(key, 4)
@@ -255,13 +260,13 @@ def _init_zero_readout(hidden: int, outputs: int, dtype) -> Tree:
     return {"weight": jnp.zeros((outputs, hidden), dtype), "bias": jnp.zeros(outputs, dtype)}
 
 
-def _check_reservoir(who: str, sparsity: float, leak: float) -> None:
-    _check_fractions(who, sparsity=sparsity)
+def _check_reservoir(caller: str, sparsity: float, leak: float) -> None:
+    _check_fractions(caller, sparsity=sparsity)
     if not 0 < leak <= 1:
-        raise ValueError(f"{who}: leak must be above 0 and at most 1, not {leak}.")
+        raise ValueError(f"{caller}: leak must be above 0 and at most 1, not {leak}.")
 
 
-def _check_fractions(who: str, **fractions: float) -> None:
+def _check_fractions(caller: str, **fractions: float) -> None:
     for name, value in fractions.items():
         if not 0 <= value <= 1:
-            raise ValueError(f"{who}: {name} must be between 0 and 1, not {value}.")
+            raise ValueError(f"{caller}: {name} must be between 0 and 1, not {value}.")

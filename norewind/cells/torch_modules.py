@@ -43,22 +43,29 @@ def from_torch(module: Any, inputs: int, outputs: int | None = None, *, initial_
     start = start if initial_state is None else initial_state
     if start is None:
         raise ValueError(f"from_torch does not know the state of a {type(module).__name__}: pass initial_state=.")
-    start = jax.tree.map(lambda leaf: np.asarray(leaf, dtype=np.float32), start)
+    # In the precision of the module, if JAX has it: float64 needs jax_enable_x64.
+    precision = next((value.detach().numpy().dtype for value in module.parameters()), np.dtype(np.float32))
+    start = jax.tree.map(lambda leaf: _in_precision(np.asarray(leaf), precision), start)
     weights = {name: jnp.asarray(value.detach().numpy()) for name, value in module.named_parameters()}
-    run = _converted(step, inputs, start)
-    width = jax.eval_shape(lambda: run(weights, np.zeros(inputs, np.float32), start)[0]).shape
+    run = _converted(step, inputs, start, precision)
+    precision = jax.dtypes.canonicalize_dtype(precision)
+    width = jax.eval_shape(lambda: run(weights, np.zeros(inputs, precision), start)[0]).shape
     if outputs is not None and len(width) != 1:
         raise ValueError(f"from_torch: the module's output has shape {width}, but a readout needs a vector.")
 
     def init(key):
-        readout = {} if outputs is None else {"readout": init_readout(key, width[0], outputs, jnp.float32)}
+        readout = {} if outputs is None else {"readout": init_readout(key, width[0], outputs, precision)}
         return {"module": weights, **readout}
 
     def transition(params, state, x):
-        output, state = run(params["module"], one_hot(x, inputs), state)
+        output, state = run(params["module"], one_hot(x, inputs).astype(precision), state)
         return state, read_out(params.get("readout"), output)
 
     return Cell(init, lambda: jax.tree.map(jnp.asarray, start), transition, linear_readout=outputs is not None)
+
+
+def _in_precision(leaf: np.ndarray, precision: np.dtype) -> np.ndarray:
+    return leaf.astype(precision) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
 
 def to_torch(params: Tree, module: Any) -> None:
@@ -116,12 +123,15 @@ def _one_step(module: Any) -> tuple[Any, Tree]:
     return Step(), (h, np.zeros((*layers, module.hidden_size))) if has_memory else h
 
 
-def _converted(step: Any, inputs: int, start: Tree) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:
+def _converted(
+    step: Any, inputs: int, start: Tree, precision: np.dtype
+) -> Callable[[Tree, Tree, Tree], tuple[Tree, Tree]]:
     """Convert the exported program to JAX, operation by operation: `run(weights, x, state) -> (output, state)`."""
     import torch  # pyright: ignore[reportMissingImports]
     from torch.utils import _pytree as pytree  # pyright: ignore[reportMissingImports]
 
-    example = torch.zeros(inputs), pytree.tree_map(lambda leaf: torch.from_numpy(np.array(leaf)), start)
+    zeros = torch.from_numpy(np.zeros(inputs, precision))
+    example = zeros, pytree.tree_map(lambda leaf: torch.from_numpy(np.array(leaf)), start)
     with warnings.catch_warnings():
         # The warning is about the second list in which RNN, GRU and LSTM keep their weights.
         warnings.simplefilter("ignore", UserWarning)

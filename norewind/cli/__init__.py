@@ -3,6 +3,7 @@
 import sys
 
 import norewind
+from norewind.cli.check_command import check
 from norewind.cli.common import command_line
 from norewind.cli.compress_command import compress, decompress
 from norewind.cli.query_commands import forecast, plot, predict, sample
@@ -10,7 +11,7 @@ from norewind.cli.serve_command import serve, watch
 from norewind.cli.study_commands import compare, diagnose, generate
 from norewind.cli.train_command import resume, train, with_config
 
-USE = (train, resume, forecast, predict, sample, plot, serve, watch, compress, decompress)
+USE = (train, resume, forecast, predict, sample, plot, serve, watch, check, compress, decompress)
 STUDY = (compare, diagnose, generate)
 COMMANDS = {command.__name__: command for command in (*USE, *STUDY)}
 

@@ -1,7 +1,8 @@
-"""Shared by all commands: signals, exit codes, messages without a traceback, and the options of parallel runs."""
+"""Code shared by all commands: signals, exit codes, messages without a traceback, and the options of parallel runs."""
 
 import errno
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ from typing import Annotated, NoReturn
 
 from norewind.cli import terminal
 from norewind.engines.cache import keep_compiled
-from norewind.training.settings import SettingsError, option
+from norewind.errors import Diverged, NorewindError
+from norewind.training.settings import Settings, SettingsError, field_kinds, option
 
 # Something is wrong with the stream, the settings, the folder or a checkpoint.
 BAD_INPUT = 1
@@ -44,7 +46,7 @@ THIS_MACHINE = Processes()
 class StopOnSignal:
     """Turns Ctrl-C, SIGTERM and SIGHUP (a closed terminal) into a request to stop soon. A second Ctrl-C stops at once.
 
-    If SIGHUP is ignored, as with `nohup`, it stays ignored.
+    If SIGHUP is already ignored, as with `nohup`, it stays ignored.
     """
 
     signal: int | None = None
@@ -80,7 +82,7 @@ def command_line(program: str, command: str = "", mistakes: tuple[type[Exception
     Args:
         program: the name of the program.
         command: the name of the command, if the program has several.
-        mistakes: further types of errors for which the message is enough.
+        mistakes: further types of errors to report without a traceback.
     """
     terminal.prepare()
     keep_compiled()
@@ -108,11 +110,11 @@ def explain_errors(
         command: the program and its command, such as "norewind train", with which messages begin.
         folder: the run folder, if a run is being trained.
         stop: the signals. A failure after a signal ends with the signal's exit code.
-        mistakes: further types of errors for which the message is enough.
+        mistakes: further types of errors to report without a traceback.
     """
 
     def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
-        exit_with(f"{command}: {message}", (stop and stop.exit_code) or code)
+        exit_with(f"{command}: {as_options(message)}", (stop and stop.exit_code) or code)
 
     try:
         yield
@@ -123,34 +125,18 @@ def explain_errors(
     except OSError as error:
         terminal.drop_output()
         file = error.filename or ("standard output" if error.errno in OUTPUT_ERRORS else None)
-        where = f"{file}: " if file else ""
-        fail(f"{where}{error.strerror or error}.{_kept(folder)}")
-    except Exception as error:
-        # Imported only now, so that --help does not have to wait for JAX.
-        from norewind.core.checks import ModelError
-        from norewind.core.run import NonFiniteError
-        from norewind.scoring.metrics import Diverged
-        from norewind.storage.checkpoint import CheckpointError
-        from norewind.streams import StreamError
-        from norewind.sweeps.workers import SweepError
-        from norewind.training.compress import CodeError
-        from norewind.training.folder import FolderInUse
-
-        mistakes += CheckpointError, CodeError, FolderInUse, ModelError, SettingsError, StreamError, SweepError
-        if isinstance(error, Diverged | NonFiniteError):
-            problem = str(error)
-            if isinstance(error, NonFiniteError):
-                problem = f"sample {int(error.run.samples) + 1} gave numbers that are not finite."
-            again = " The same settings would diverge again: start a new run with a lower --rate or another --seed."
-            fail(f"the run diverged: {problem}{_kept(folder, again)}", DIVERGED)
-        if isinstance(error, MemoryError):
-            fail(f"there is not enough memory. {error}.{_kept(folder)}")
-        if isinstance(error, mistakes):
-            fail(str(error))
-        raise
+        prefix = f"{file}: " if file else ""
+        fail(f"{prefix}{error.strerror or error}.{_describe_kept(folder)}")
+    except MemoryError as error:
+        fail(f"not enough memory: {error}.{_describe_kept(folder)}")
+    except Diverged as error:
+        again = " The same settings would diverge again: start a new run with a lower --rate or another --seed."
+        fail(f"the run diverged: {error.reason}{_describe_kept(folder, again)}", DIVERGED)
+    except (NorewindError, *mistakes) as error:
+        fail(str(error))
 
 
-def _kept(folder: Path | None, remedy: str | None = None) -> str:
+def _describe_kept(folder: Path | None, remedy: str | None = None) -> str:
     """Describe what is left of a failed run, and what to do."""
     from norewind.training.folder import last_good
 
@@ -170,7 +156,7 @@ def until_stopped(command: str, folder: Path | None = None) -> Iterator[StopOnSi
         folder: the run folder, if a run is being trained.
 
     Yields:
-        A function that returns whether to stop.
+        A function that returns True once the command should stop.
     """
     with StopOnSignal() as stop, explain_errors(f"norewind {command}", folder, stop):
         yield stop
@@ -211,6 +197,30 @@ def check_range(option: str, value: float | None, low: float, high: float = inf)
     if value is not None and not (low <= value <= high and value < inf):
         bounds = f"at least {low}" if high == inf else f"from {low:,} to {high:,}"
         raise SettingsError(f"{option} must be {'finite' if value == inf else bounds}, but it is {value}.")
+
+
+def as_options(message: str) -> str:
+    r"""Rewrite the settings that a message names, which are written as in Python, as options of the command line.
+
+    Args:
+        message: the message of an error.
+
+    >>> as_options('skip such rows (bad="skip"), pass final=True, or name their column (key=)')
+    'skip such rows (--bad skip), pass --final, or name their column (--key)'
+    >>> print(as_options(r'pass delimiter=";" or delimiter="\t"'))
+    pass --delimiter ';' or --delimiter $'\t'
+    """
+
+    def option(match: re.Match) -> str:
+        value = match[2].strip('"')
+        # A shell would interpret other characters; it reads \t as a tab only after a $.
+        if re.search(r"[^\w.:=/-]", value):
+            value = f"$'{value}'" if "\\" in value else f"'{value}'"
+        name = f"--{match[1].replace('_', '-')}"
+        return name if value in ("", "True") else f"{name} {value}"
+
+    names = "|".join([*field_kinds(Settings), *vars(THIS_MACHINE), "continues", "damaged", "readout"])
+    return re.sub(rf"""(?<![\w.,:"'])({names})=(True|\d+|"[^"]*"|(?![\w"'\[]))""", option, message)
 
 
 def exit_with(message: str, code: int) -> NoReturn:

@@ -33,13 +33,13 @@ def compress(
         network: Mix in the predictions of a network, as train does.
         budget: The time that one byte may take in train with this network, in microseconds on one core.
     """
-    from norewind.training.compress import compressed
+    from norewind.forecasting.compress import compress
 
     if file.exists() and not (file.is_file() or file.is_dir() or file.is_fifo()):
         raise SettingsError(f"{file} is not a file: it may have no end.")
     content = file.read_bytes()
     with progress_bar("compress", len(content)) as update:
-        code = compressed(content, network=network, budget=budget, report=lambda done: update(completed=done))
+        code = compress(content, network=network, budget=budget, report=lambda done: update(completed=done))
     out = out or file.with_name(file.name + ENDING)
     write_atomically(out, code)
     bits = f", {8 * len(code) / len(content):.4f} bits per byte" if content else ""
@@ -57,13 +57,14 @@ def decompress(
         file: The file to decompress.
         out: The decompressed file. An existing file is only overwritten if it is named here.
     """
-    from norewind.training.compress import decompressed
+    from norewind.forecasting.compress import decompress
 
+    code = file.read_bytes()
     if out is None:
         out = file.with_suffix("") if file.suffix == ENDING else file.with_name(file.name + ".decompressed")
         if out.exists():
             raise SettingsError(f"{out} exists. Name the file to write with --out.")
     with progress_bar("decompress") as update:
-        content = decompressed(file.read_bytes(), report=lambda done: update(completed=done))
+        content = decompress(code, report=lambda done: update(completed=done))
     write_atomically(out, content)
     print(f"{out}: {len(content):,} bytes.", file=sys.stderr)

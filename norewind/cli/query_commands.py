@@ -39,8 +39,9 @@ def forecast(
     from norewind.forecasting import forecasts
     from norewind.plotting import figures
     from norewind.training.folder import FORECAST, read_settings, saved_run
-    from norewind.training.train import print_lines
+    from norewind.training.train_folder import print_lines
 
+    check_range("--steps", steps, 1, forecasts.MAX_ROWS)
     if read_settings(run).key is not None:
         if format == "csv" or figure is not None:
             raise SettingsError("a run with keys prints JSON lines only: leave out --format csv and --figure.")
@@ -109,7 +110,7 @@ def predict(
     with until_stopped("predict") as stop:
         from norewind.forecasting.predict import predictions
         from norewind.training.folder import saved_run
-        from norewind.training.train import print_lines
+        from norewind.training.train_folder import print_lines
 
         settings, saved = saved_run(run)
         settings = replace(settings, samples=samples, flush=flush)

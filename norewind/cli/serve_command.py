@@ -3,18 +3,25 @@
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
-from norewind.cli.common import check_range, until_stopped
+from norewind.cli.common import check_range, exit_with, until_stopped
 from norewind.training.settings import SettingsError, option
+from norewind.wording import missing_package
+
+if TYPE_CHECKING:
+    from norewind.serving.service import Service
 
 TOKEN = "NOREWIND_TOKEN"
 SHORTEST_TOKEN = 16
+# The exit code of a service that ends without having saved all rows that it accepted.
+ROWS_LOST = 4
 TokenFile = Annotated[Path | None, option("FILE", f"the environment variable {TOKEN}")]
 
 
@@ -26,11 +33,13 @@ def serve(
     token_file: TokenFile = None,
     queue: int = 4096,
     waiting: int = 10_000,
+    drain_seconds: float = 20.0,
 ) -> None:
     """Serve a trained run over HTTP: it predicts, keeps learning, and shows a live page.
 
     The run is saved in its folder, as in training. On Ctrl-C or SIGTERM, the service learns
-    from everything it has accepted, saves the run, and ends. Needs `pip install '.[serve]'` in a clone.
+    from everything it has accepted, saves the run, and ends. If accepted rows could not be
+    saved, it says which ones and exits with 4. Needs `pip install '.[serve]'` in a clone.
 
         norewind serve runs/power --port 8000
         curl -d '{"row": {"power": 7.5}}' http://localhost:8000/predict
@@ -41,22 +50,41 @@ def serve(
         port: The port to listen on; 0 for any free port.
         host: The address to listen on. An address that other machines can reach needs a token.
         token_file: A file with the token that requests must send.
-        queue: The maximum number of rows waiting to be learned from. Beyond it, requests are answered with 429.
-        waiting: The maximum number of rows waiting for late labels. Beyond it, the oldest is dropped.
+        queue: The maximum number of rows waiting to be learned from. Above it, requests are answered with 429.
+        waiting: The maximum number of rows waiting for late labels. Above it, the oldest is dropped.
+        drain_seconds: How long to learn from accepted rows when the service ends. The rest is dropped and reported.
     """
     check_range("--queue", queue, 1)
     check_range("--waiting", waiting, 0)
-    with until_stopped("serve", run) as stop, listening(host, port, token_file) as (listener, token):
+    check_range("--drain-seconds", drain_seconds, 0, threading.TIMEOUT_MAX)
+    with until_stopped("serve", run) as stop, open_listener(host, port, token_file) as (listener, token):
         from norewind.serving.app import application
         from norewind.serving.service import Service
 
-        service = Service(run, max_queue=queue, max_unlabeled=waiting)
+        service = Service(run, max_queue=queue, max_unlabeled=waiting, drain_seconds=drain_seconds)
         try:
-            listen("serve", application(service.feed, token, service), listener, stop, service.end)
+            # A second Ctrl-C ends the wait for accepted rows.
+            with suppress(KeyboardInterrupt):
+                listen("serve", application(service.feed, token, service), listener, stop, service.end)
         finally:
             service.close()
+        report_lost_rows(service, drain_seconds)
         if service.error is not None:
             raise service.error
+
+
+def report_lost_rows(service: "Service", drain_seconds: float) -> None:
+    """End the command with a message and a code of its own if accepted rows were not saved.
+
+    Args:
+        service: the service, closed.
+        drain_seconds: how long it was allowed to learn from them.
+    """
+    first, last = service.durable + 1, service.accepted
+    if first <= last:
+        why = service.problem or f"learning from them took longer than --drain-seconds {drain_seconds:g}."
+        rows = f"row {last} was" if first == last else f"rows {first} to {last} were"
+        exit_with(f"norewind serve: {rows} accepted but not saved: {why} Send them again.", ROWS_LOST)
 
 
 def watch(
@@ -73,7 +101,7 @@ def watch(
         host: The address to listen on. An address that other machines can reach needs a token.
         token_file: A file with the token that requests must send.
     """
-    with until_stopped("watch") as stop, listening(host, port, token_file) as (listener, token):
+    with until_stopped("watch") as stop, open_listener(host, port, token_file) as (listener, token):
         from norewind.serving.app import application
         from norewind.serving.page_feed import FolderFeed
 
@@ -82,7 +110,7 @@ def watch(
 
 
 @contextmanager
-def listening(host: str, port: int, token_file: Path | None) -> Iterator[tuple[socket.socket, str | None]]:
+def open_listener(host: str, port: int, token_file: Path | None) -> Iterator[tuple[socket.socket, str | None]]:
     """Open a listening socket and read the token. Called first, so that mistakes are reported immediately.
 
     Args:
@@ -97,7 +125,7 @@ def listening(host: str, port: int, token_file: Path | None) -> Iterator[tuple[s
         import starlette  # noqa: F401
         import uvicorn.protocols.http.httptools_impl  # noqa: F401
     except ImportError as error:
-        raise SettingsError(f"{error.name} is not installed: run pip install '.[serve]' in a clone") from None
+        raise SettingsError(f"serve: {missing_package(str(error.name), 'serve')}.") from None
     import jax
 
     from norewind.serving.access import is_local

@@ -11,7 +11,7 @@ import tyro
 from norewind.cli.common import THIS_MACHINE, Processes, check_range, progress_bar
 from norewind.cli.terminal import drop_output
 from norewind.training.registry import CellName, TaskName
-from norewind.training.settings import Settings, SettingsError, StreamSettings, option
+from norewind.training.settings import Settings, SettingsError, StreamSettings, check_scopes, option
 
 COMPARE_DEFAULTS = Settings(samples=1e5)
 CHUNK = 100_000
@@ -22,6 +22,7 @@ def compare(
     *,
     methods: str = "uoro,uoro:window=16,bptt:16,readout_only",
     seeds: int = 1,
+    rates: tuple[float, ...] = (),
     out: Path = Path("results/compare"),
     processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
     quiet: bool = False,
@@ -39,6 +40,7 @@ def compare(
         settings: See below.
         methods: The methods, separated by commas, with options after a colon: auto,uoro:window=4,rank=8,rtrl,bptt:16.
         seeds: The number of runs per method, with seeds starting at --seed. Several give means and standard errors.
+        rates: Learning rates to try in place of --rate; each method is shown at its best.
         out: The folder for comparison.md, .csv and .png, and for the records of the runs.
         processes: See below.
         quiet: Show no progress.
@@ -48,7 +50,8 @@ def compare(
     from norewind.analysis.compare import compare as run
     from norewind.training.registry import split_methods
 
-    result = run(split_methods(methods), settings.with_format(), seeds=seeds, out=out, quiet=quiet, **vars(processes))
+    chosen, shared = split_methods(methods), settings.with_format()
+    result = run(chosen, shared, seeds=seeds, rates=rates or None, out=out, quiet=quiet, **vars(processes))
     print(f"{result}\n\nTable, figure and records are in {out}.")
 
 
@@ -83,7 +86,9 @@ def diagnose(
     from norewind.training.registry import parse_method, split_methods
 
     chosen = [parse_method(method) for method in split_methods(methods)]
-    model, data = models_and_samples(Settings(**vars(stream), cell=cell, method="rtrl"), int(min(samples, 1e9)))
+    settings = Settings(**vars(stream), cell=cell, method="rtrl")
+    check_scopes(settings, command="diagnose")
+    model, data = models_and_samples(settings, int(min(samples, 1e9)))
     with progress_bar("compiling") as update:
         report = norewind.diagnose(
             chosen,
@@ -119,9 +124,9 @@ def models_and_samples(settings: Settings, count: int) -> tuple[Any, tuple[Any, 
 
     from norewind.core import checks
     from norewind.training.build import cell_of, loss_of
-    from norewind.training.opening import open_stream
+    from norewind.training.open_stream import open_stream
 
-    checks.at_least_one("--samples", count)
+    checks.check_at_least_one("--samples", count)
     opened = open_stream(settings)
     with opened.stream:
         rows = opened.stream.take(count + opened.shape.horizon)
@@ -132,8 +137,8 @@ def models_and_samples(settings: Settings, count: int) -> tuple[Any, tuple[Any, 
     targets = rows.targets[: len(xs)].copy()
     if not opened.shape.symbols:
         width = opened.shape.targets
-        for place, step in enumerate(steps):
-            block = slice(place * width, (place + 1) * width)
+        for index, step in enumerate(steps):
+            block = slice(index * width, (index + 1) * width)
             targets[:, block] = rows.targets[step : step + len(xs), block]
     if not opened.shape.symbols and np.isnan(targets).all():
         # The first rows only determine the scale of a column.

@@ -1,4 +1,4 @@
-"""Standard output and error that may be closed or full, and terminals of any encoding and width."""
+"""Standard output and error that may be closed or on a full disk, and terminals of any encoding and width."""
 
 import io
 import os

@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 import tyro
 
 from norewind.cli.common import THIS_MACHINE, Processes
-from norewind.training.settings import Settings, option, read_toml
+from norewind.streams.kafka.client import EACH_PARTITION, SCHEME
+from norewind.training.settings import Settings, SettingsError, check_scopes, option, read_toml
 
 DEFAULTS = Settings()
 
@@ -47,13 +48,14 @@ def train(
 
     name = settings.source
     if "://" in name:
-        name = name.removeprefix("kafka://").removesuffix("/*").replace("/", "-")
+        name = name.removeprefix(SCHEME).removesuffix(EACH_PARTITION).replace("/", "-")
     folder = out or Path("runs") / (Path(name).stem.strip("-") or "stdin")
-    if processes.ray is not None and settings.shards == 1:
+    if processes.ray is not None and settings.key is not None and settings.shards == 1:
         settings = replace(settings, shards=max(2, os.cpu_count() or 1))
+    _check_processes(settings, processes)
     if settings.shard is None and settings.shards > 1:
-        run_shards(folder, settings.with_format(), quiet=quiet, new=True, **vars(processes))
-    elif settings.source.startswith("kafka://") and settings.source.endswith("/*"):
+        run_shards("train", folder, settings.with_format(), quiet=quiet, **vars(processes))
+    elif settings.source.startswith(SCHEME) and settings.source.endswith(EACH_PARTITION):
         run_partitions(folder, settings.with_format(), quiet=quiet)
     else:
         run_in_folder("train", folder, settings.with_format(), quiet=quiet, mode="new")
@@ -93,10 +95,24 @@ def resume(
     options = {"samples": samples, "source": source, "bad": bad, "final": final or None}
     changed = {name: value for name, value in options.items() if value is not None}
     settings = replace(read_settings(run), **changed)
+    check_scopes(settings, changed)
+    _check_processes(settings, processes)
+    if continues and settings.kind == "task":
+        raise SettingsError(f"continues=True is for pipes and files: the task {settings.source} needs none.")
     if settings.shards > 1 and settings.shard is None:
-        run_shards(run, settings, quiet=quiet, new=False, **vars(processes))
+        if continues or damaged != "stop":
+            name = "continues=True" if continues else 'damaged="skip"'
+            raise SettingsError(f"{name} is for a single shard: norewind resume {run}/shards/0000, and so on.")
+        run_shards("resume", run, settings, quiet=quiet, **vars(processes))
     else:
         run_in_folder("resume", run, settings, quiet=quiet, mode="resume", continues=continues, damaged=damaged)
+
+
+def _check_processes(settings: Settings, processes: Processes) -> None:
+    """Reject options of parallel processes for a run in one process."""
+    name = next((name for name, value in vars(processes).items() if value is not None), None)
+    if name is not None and settings.shards == 1:
+        raise SettingsError(f"{name}= is for several processes: split the keys (key=) into parts (shards=).")
 
 
 def with_config(arguments: list[str]) -> Callable[..., None]:

@@ -1,29 +1,29 @@
 """Training in a folder, in shards or on the partitions of a topic, for the commands. (Imports JAX.)"""
 
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from norewind.cli.common import exit_with, until_stopped
+from norewind.cli.common import until_stopped
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.metrics import counted, listed, mean_of_last_part
-from norewind.scoring.number_score import KeyScore
+from norewind.scoring.metrics import mean_of_last_part
+from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
 from norewind.streams import KeyedStream
 from norewind.sweeps.parts import shard_summary, train_partitions, train_shards
 from norewind.sweeps.workers import SweepError
-from norewind.training.fit import Fitted
-from norewind.training.folder import BY_STEP, CURVE, METRICS, STRETCH, RunFolder, read_settings
+from norewind.training.fit import FitResult
+from norewind.training.folder import BY_STEP, CURVE, STRETCH, RunFolder, read_settings
 from norewind.training.hooks import Hooks
-from norewind.training.log import read_log
-from norewind.training.opening import Opened
+from norewind.training.log import METRICS, read_log
+from norewind.training.open_stream import OpenedStream, loss_description
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
-from norewind.training.train import simple_forecasts, train, unit_of
+from norewind.training.train_folder import train_folder
+from norewind.wording import counted, listed
 
 
 def run_in_folder(
@@ -42,7 +42,7 @@ def run_in_folder(
     with until_stopped(command, path) as stop:
         hooks = Hooks(should_stop=stop)
         with Progress(quiet=quiet) as progress, RunFolder(path, say=progress.say, **hold) as folder:
-            fitted, opened = train(settings, folder, continues=continues, progress=progress, hooks=hooks)
+            fitted, opened = train_folder(settings, folder, continues=continues, progress=progress, hooks=hooks)
         draw_curves(path)
         summary = run_summary(path, fitted, opened)
         if not quiet:
@@ -51,25 +51,26 @@ def run_in_folder(
                 print(f"Stopped; nothing is lost. To continue: norewind resume {path}", file=sys.stderr)
 
 
-def run_shards(path: Path, settings: Settings, *, quiet: bool, new: bool, **workers: Any) -> None:
-    """Train a fleet in shards.
+def run_shards(command: str, path: Path, settings: Settings, *, quiet: bool, **workers: Any) -> None:
+    """Train a fleet in shards, and end the process.
 
     Args:
+        command: the name of the command, "train" or "resume".
         path: the run folder of the fleet.
         settings: its settings.
         quiet: print nothing unless something is wrong.
-        new: whether the run is new.
         workers: options of `train_shards`.
     """
-    try:
-        with Progress(max(2, settings.shards), quiet=quiet) as progress:
-            train_shards(settings, path, progress, new=new, **workers)
-    except SweepError as error:
-        raise SweepError(f"{error}\nTo continue: norewind resume {path}") from None
-    except KeyboardInterrupt:
-        exit_with(f"Stopped; nothing is lost. To continue: norewind resume {path}", 128 + signal.SIGINT)
-    if not quiet:
-        print(shard_summary(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
+    with until_stopped(command) as stop:
+        try:
+            with Progress(max(2, settings.shards), quiet=quiet) as progress:
+                train_shards(settings, path, progress, new=command == "train", stop=stop, **workers)
+        except SweepError as error:
+            raise SweepError(f"{error}\nTo continue: norewind resume {path}") from None
+        if stop():
+            print(f"Stopped; nothing is lost. To continue: norewind resume {path}", file=sys.stderr)
+        elif not quiet:
+            print(shard_summary(path, settings.shards, KeyedStream.key_name), file=sys.stderr)
 
 
 def run_partitions(path: Path, settings: Settings, *, quiet: bool) -> None:
@@ -97,13 +98,12 @@ def draw_curves(*paths: Path, out: Path | None = None) -> None:
     """
     from norewind.plotting import figures  # imports matplotlib
 
-    all_settings = [read_settings(path) for path in paths]
-    units = {unit_of(settings) for settings in all_settings}
+    losses = [loss_description(read_settings(path)) for path in paths]
+    units = {loss.unit for loss in losses}
     if len(units) > 1:
         raise SettingsError(f"these runs are measured in {' and '.join(sorted(units))}: draw them separately.")
     curves = [(str(path), read_log(path / METRICS)) for path in paths]
-    simple = simple_forecasts(all_settings[0])
-    figures.save(figures.curves_figure(curves, units.pop(), simple), out or paths[0] / CURVE)
+    figures.save(figures.curves_figure(curves, *losses[0]), out or paths[0] / CURVE)
 
 
 def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
@@ -114,13 +114,13 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
         return mean_of_last_part(ends, np.array([line.get(entry) for line in lines], float), 0.1)
 
     newest, loss = mean("loss")
-    simple = ("baseline", "persistence") if isinstance(score, KeyScore) else ("baseline",)
+    simple = ("baseline", "persistence") if isinstance(score, KeyedScore) else ("baseline",)
     known = [f"{score.simple_forecasts[entry]}: {value:.4f}" for entry in simple if (value := mean(entry)[1]) == value]
     text = f", {loss:.4f} {score.unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
     return text if loss == loss else ""
 
 
-def run_summary(path: Path, fitted: Fitted, opened: Opened) -> str:
+def run_summary(path: Path, fitted: FitResult, opened: OpenedStream) -> str:
     """Draw the figures that the learning curve does not cover, and return a summary of the run.
 
     Args:
@@ -128,14 +128,15 @@ def run_summary(path: Path, fitted: Fitted, opened: Opened) -> str:
         fitted: the result of training.
         opened: the stream, which is closed.
     """
-    score, stream, lines = opened.score, opened.stream, read_log(path / METRICS)
+    score, stream = opened.score, opened.stream
+    lines = read_log(path / METRICS)
     text = counted(fitted.samples, "sample")
     text += _last_tenth(lines, score) if lines else ""
     for reason, count in stream.counts.items():
         text += f", {count:,} {reason} skipped"
     if stream.unfinished:
         text += (
-            f". The end is incomplete ({counted(stream.unfinished, 'byte')}) and waits for the file to grow "
+            f". The incomplete line at the end ({counted(stream.unfinished, 'byte')}) will be read when the file grows "
             f"(if the file is complete: norewind resume {path} --final)"
         )
     closing = score.closing_text(lines, path)
@@ -148,11 +149,11 @@ def _draw_details(path: Path, score: Score, samples: int, lines: list[dict[str, 
     from norewind.plotting import figures
 
     drawn = {}
-    if isinstance(score, ClassScore) and not np.isnan(score.state["stretch"]).all():
-        drawn[STRETCH] = figures.classes_figure(score.state["stretch"], score.name, samples)
+    if isinstance(score, ClassScore) and not np.isnan(score.state.stretch).all():
+        drawn[STRETCH] = figures.classes_figure(score.state.stretch, score.name, samples)
     if isinstance(score, RowScore):
-        if len(score.state["recent"]):
-            drawn[STRETCH] = figures.rows_figure(score.state["recent"], score.columns, samples)
+        if len(score.state.recent):
+            drawn[STRETCH] = figures.rows_figure(score.state.recent, score.columns, samples)
         if (result := score.summary(lines)) and result.by_step:
             drawn[BY_STEP] = figures.by_step_figure(result.by_step, result.steps)
     return [figures.save(figure, path / name) for name, figure in drawn.items()]

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from norewind.core import checks
-from norewind.core.estimator import Estimate, Estimator, Loss, Model, Transition, samples_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Model, ReportFn, Transition, samples_of
 from norewind.core.noise import as_key
 from norewind.core.structure import Structure, declare, mixed_by, structure_of
-from norewind.core.trees import Tree
+from norewind.core.trees import Tree, where
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class WindowedTransition:
             raise checks.ModelError("window: x has length 0, but a window holds at least one step. Skip empty windows.")
 
         def body(state, x):
-            return checks.transition_result(self.transition(params, state, x), state)
+            return checks.check_transition_result(self.transition(params, state, x), state)
 
         return jax.lax.scan(body, state, x)
 
@@ -35,7 +35,7 @@ class WindowedTransition:
         step = structure_of(self.transition)
         mixing = step.mixing and (lambda product: WindowedTransition(mixed_by(self.transition, product)))
         units = step.units if step.elementwise else None
-        return Structure(units, elementwise=step.elementwise, mixing=mixing, sizes=step.sizes)
+        return Structure(units, elementwise=step.elementwise, mixing=mixing, sizes=step.sizes, entries=step.entries)
 
     def samples(self, x: Tree) -> int:
         first = jax.tree.map(lambda leaf: leaf[0], x)
@@ -91,8 +91,33 @@ def _ensemble_model(model: Model) -> Model:
 
 
 def one_step_of(transition: Transition) -> Transition:
-    """Return the single-step transition inside a windowed one; any other transition is returned as it is."""
-    return transition.transition if isinstance(transition, WindowedTransition) else transition
+    """Return the single-step transition inside all windows; one without a window is returned as it is."""
+    while isinstance(transition, WindowedTransition):
+        transition = transition.transition
+    return transition
+
+
+def over_steps(transition: Transition, advance: Callable) -> Callable:
+    """Return a function that updates a carry step by step inside a window.
+
+    Args:
+        transition: a single step, or a window of steps.
+        advance: `advance(params, state, carry, x) -> (state, carry)` for a single step.
+
+    Returns:
+        The same function for the transition; `advance` itself for a single step.
+    """
+    if not isinstance(transition, WindowedTransition):
+        return advance
+    inner = over_steps(transition.transition, advance)
+
+    def over_window(params, state, carry, x):
+        def body(loop, x):
+            return inner(params, *loop, x), None
+
+        return jax.lax.scan(body, (state, carry), x)[0]
+
+    return over_window
 
 
 def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
@@ -122,8 +147,43 @@ def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
     >>> outputs.shape
     (4, 3)
     """
-    checks.model(transition, loss)
+    checks.check_model(transition, loss)
     return WindowedTransition(transition), WindowLoss(loss)
+
+
+def restarting(transition: Transition, initial_state: Tree) -> Transition:
+    """A transition that can begin a new sequence at any step, also inside a window: its input is `(x, begins)`.
+
+    Where `begins` is true, the step starts from `initial_state`, and no derivative passes through the old state.
+    The resets are part of the model, so every estimator gives the gradient of the sequences. (`learner.reset` and
+    `scan(resets=)` forget the past between steps of an estimator instead, which is faster.)
+
+    Args:
+        transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
+        initial_state: the state at the beginning of every sequence.
+
+    Returns:
+        A transition with the declarations of the given one.
+
+    Raises:
+        ModelError: `transition` is a window. Make windows of the result instead.
+
+    >>> import jax.numpy as jnp
+    >>> counting = restarting(lambda params, state, x: (state + x, state + x), jnp.zeros(()))
+    >>> counts, _ = window(counting, lambda output, target: output)
+    >>> begins = jnp.array([False, False, True, False])
+    >>> counts((), jnp.array(5.0), (jnp.ones(4), begins))[1].tolist()
+    [6.0, 7.0, 1.0, 2.0]
+    """
+    if isinstance(transition, WindowedTransition):
+        raise checks.ModelError("restarting takes a single step. Use window(restarting(transition, state), loss).")
+
+    def restarted(params, state, x):
+        x, begins = x
+        return transition(params, where(begins, initial_state, state), x)
+
+    declares = any(part is not None for part in structure_of(transition))
+    return declare(restarted, like=transition) if declares else restarted
 
 
 def _mapped(
@@ -159,7 +219,7 @@ def _mapped(
         in_axes = (params_axis, state_axis, 0, sample_axis)
         return jax.vmap(estimator.reset, in_axes, axis_size=size)(params, state, carry, when)
 
-    return Estimator(init, step, model, reset)
+    return Estimator(init, step, model, reset, report=_mean_report(estimator))
 
 
 def average(estimator: Estimator, r: int) -> Estimator:
@@ -188,8 +248,8 @@ def average(estimator: Estimator, r: int) -> Estimator:
     >>> carry.s_tilde.shape
     (8, 4)
     """
-    checks.estimator("average", estimator)
-    checks.at_least_one("average: r", r)
+    checks.check_estimator("average", estimator)
+    checks.check_at_least_one("average: r", r)
     if estimator.perturbs_state:
         raise checks.ModelError(
             "average: this estimator's state depends on its carry, so r carries cannot share one evaluation of the "
@@ -197,7 +257,7 @@ def average(estimator: Estimator, r: int) -> Estimator:
         )
 
     # The model is evaluated once: of the r results, only the carries and the gradients differ.
-    out_axes = (None, 0, Estimate(loss=cast(Any, None), grad=0, output=None))
+    out_axes = (None, 0, Estimate(loss=cast(Any, None), grad=0, output=None, slope=0))
     every = _mapped(estimator, r, (None, None, None), _mean_grad, estimator.model, out_axes)
     return every._replace(step=estimator.fast_means.carries or every.step)
 
@@ -227,8 +287,8 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
     >>> estimate.output.shape, estimate.loss.shape
     ((2, 3), ())
     """
-    checks.estimator("parallel", estimator)
-    checks.at_least_one("parallel: streams", streams)
+    checks.check_estimator("parallel", estimator)
+    checks.check_at_least_one("parallel: streams", streams)
 
     def has_stream_axis(**trees):
         remedy = "Each needs one entry per stream; a scan takes x and target as (time, streams, ...)."
@@ -256,7 +316,7 @@ def parallel(estimator: Estimator, streams: int) -> Estimator:
     def reset(params, state, carry, when):
         return every.reset(params, state, carry, jnp.broadcast_to(when, (streams,)))
 
-    return Estimator(init, step, model, reset)
+    return Estimator(init, step, model, reset, report=every.report)
 
 
 def ensemble(estimator: Estimator, members: int) -> Estimator:
@@ -285,8 +345,8 @@ def ensemble(estimator: Estimator, members: int) -> Estimator:
     >>> estimate.output.shape, estimate.loss.shape
     ((2, 3), ())
     """
-    checks.estimator("ensemble", estimator)
-    checks.at_least_one("ensemble: members", members)
+    checks.check_estimator("ensemble", estimator)
+    checks.check_at_least_one("ensemble: members", members)
 
     def join(estimate):
         return estimate._replace(loss=jnp.sum(estimate.loss))
@@ -294,5 +354,12 @@ def ensemble(estimator: Estimator, members: int) -> Estimator:
     return _mapped(estimator, members, (0, 0, None), join, _ensemble_model(estimator.model))
 
 
+def _mean_report(estimator: Estimator) -> ReportFn | None:
+    """The mean of what the copies of an estimator report."""
+    one = estimator.report
+    return one and (lambda carry: jax.tree.map(jnp.mean, jax.vmap(one)(carry)))
+
+
 def _mean_grad(estimate: Estimate) -> Estimate:
-    return estimate._replace(grad=jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), estimate.grad))
+    grad, slope = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), (estimate.grad, estimate.slope))
+    return estimate._replace(grad=grad, slope=slope)

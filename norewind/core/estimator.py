@@ -41,11 +41,13 @@ class Estimate(NamedTuple):
         loss: the loss of the step.
         grad: the estimated gradient, shaped like the parameters.
         output: the output of the model.
+        slope: the gradient of the value that `norewind.td` learns; None from other estimators.
     """
 
     loss: jax.Array
     grad: Tree
     output: Tree
+    slope: Tree = None
 
 
 # `init(params, state, key) -> carry` makes the carry for the first step; `key` seeds its noise, if it has any.
@@ -56,6 +58,8 @@ StepFn = Callable[[Tree, Tree, Tree, Tree, Tree], tuple[Tree, Tree, Estimate]]
 # `reset(params, state, carry, when) -> carry` forgets the past where the boolean `when` is true. A new sequence starts
 # in `state`.
 ResetFn = Callable[[Tree, Tree, Tree, jax.Array], Tree]
+# `report(carry) -> {name: scalar}` describes the carry. The names are those of lines of metrics.
+ReportFn = Callable[[Tree], dict[str, jax.Array]]
 
 
 class FastMeans(NamedTuple):
@@ -71,6 +75,32 @@ class FastMeans(NamedTuple):
     streams: StepFn | None = None
 
 
+class Influence(NamedTuple):
+    """A deterministic approximation D of the influence ∂s/∂θ that a method carries, and how a row vector multiplies it.
+
+    `norewind.unbiased` needs nothing else to estimate the rest. D is any pytree.
+
+    Attributes:
+        init: makes D for the first step, `init(params, state) -> D`.
+        advance: updates D, `advance(params, state, D, x, point) -> D`, where `point` is the linearisation of the
+            estimator's model at this step.
+        product: multiplies a row vector by D, `product(params, row, D) -> row · D`. The row is shaped like the real
+            leaves of the state, and the result like the parameters (its leaves may be scalars that broadcast).
+    """
+
+    init: Callable[[Tree, Tree], Tree]
+    advance: Callable[[Tree, Tree, Tree, Tree, "Linearisation"], Tree]
+    product: Callable[[Tree, Tree, Tree], Tree]
+
+
+# D = 0: the method drops all influence of the past.
+NO_INFLUENCE = Influence(
+    init=lambda params, state: (),
+    advance=lambda params, state, nothing, x, point: (),
+    product=lambda params, row, nothing: jax.tree.map(lambda leaf: jnp.zeros((), jnp.result_type(leaf)), params),
+)
+
+
 class Estimator(NamedTuple):
     """A method to estimate gradients online, as pure functions. `Estimator.build` makes one.
 
@@ -83,6 +113,9 @@ class Estimator(NamedTuple):
         reset: forgets the past, `reset(params, state, carry, when) -> carry`.
         fast_means: faster ways to the mean gradient of several carries or streams.
         perturbs_state: the new state depends on the carry, so several carries cannot share one evaluation of the model.
+        influence: the approximation of the influence that the method carries; None if it carries none, or a random one.
+        report: numbers about the method's own state, `report(carry) -> {name: scalar}`. They are written to the metrics
+            and shown by `diagnose`.
     """
 
     init: InitFn
@@ -91,6 +124,8 @@ class Estimator(NamedTuple):
     reset: ResetFn
     fast_means: FastMeans = FastMeans()
     perturbs_state: bool = False
+    influence: Influence | None = None
+    report: ReportFn | None = None
 
     @classmethod
     def build(
@@ -102,6 +137,8 @@ class Estimator(NamedTuple):
         reset: ResetFn | None = None,
         fast_means: FastMeans | None = None,
         perturbs_state: bool = False,
+        influence: Influence | None = None,
+        report: ReportFn | None = None,
     ) -> Self:
         """Build an estimator from its functions, with a check of parameters and state before `init`.
 
@@ -113,6 +150,8 @@ class Estimator(NamedTuple):
                 keeps the PRNG keys, so that the noise after a reset is new.
             fast_means: faster ways to the mean gradient of several carries or streams.
             perturbs_state: whether the new state depends on the carry.
+            influence: the approximation of the influence that the method carries.
+            report: numbers about the carry, `report(carry) -> {name: scalar}`.
 
         Returns:
             An estimator whose `init` raises `ModelError` for parameters or a state that it cannot train.
@@ -127,7 +166,8 @@ class Estimator(NamedTuple):
             fresh = jax.tree.map(lambda new, old: old if is_prng_key(old) else new, fresh, carry)
             return where(when, fresh, carry)
 
-        return cls(checked_init, step, model, reset or init_again, fast_means or FastMeans(), perturbs_state)
+        fast = fast_means or FastMeans()
+        return cls(checked_init, step, model, reset or init_again, fast, perturbs_state, influence, report)
 
 
 def samples_of(transition: Transition) -> Callable[[Tree], int]:
@@ -148,7 +188,7 @@ def model_of(transition: Transition, loss: Loss) -> Model:
     Raises:
         ModelError: `transition` or `loss` is not a function.
     """
-    checks.model(transition, loss)
+    checks.check_model(transition, loss)
     return Model(transition, loss, samples_of(transition))
 
 
@@ -170,6 +210,18 @@ class Linearisation(NamedTuple):
     loss: jax.Array
     jvp: Callable[[Tree], tuple[Tree, jax.Array]]
     vjp: Callable[[Tree, jax.Array], tuple[Tree, Tree]]
+
+    def jvp_params(self, direction: Tree) -> tuple[Tree, jax.Array]:
+        """Return the forward derivative in a direction of the parameters: I v and ∂ℓ/∂θ · v.
+
+        Args:
+            direction: v, shaped like the parameters.
+
+        Returns:
+            I v, shaped like the real leaves of the state, and the number ∂ℓ/∂θ · v.
+        """
+        results = real_leaves(self.state), self.loss
+        return jax.linear_transpose(lambda c, d: self.vjp(c, d)[1], *results)(direction)
 
     def loss_grads(self) -> tuple[Tree, Tree]:
         """Return the gradients of the loss.
@@ -229,7 +281,7 @@ def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) ->
     """
 
     def evaluate(params, leaves):
-        new_state, output = checks.transition_result(
+        new_state, output = checks.check_transition_result(
             model.transition(params, with_real_leaves(state, leaves), x), state
         )
         value = checks.loss_result(model.loss(output, target))

@@ -1,5 +1,6 @@
 """Losses of one sample, for use as an estimator's `loss(output, target)`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 
 from norewind.core import checks
 from norewind.core.checks import ModelError
-from norewind.core.trees import array_module
+from norewind.core.trees import Tree, array_module
 
 
 def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
@@ -32,7 +33,7 @@ def cross_entropy(logits: jax.Array, target: jax.Array) -> jax.Array:
             f"cross_entropy: the target has dtype {jnp.result_type(target)}, but a symbol is an integer. Convert it "
             "(.astype(int)), or use squared_error for numbers."
         )
-    checks.in_range(checks.TARGET, target, jnp.shape(logits)[-1])
+    checks.check_in_range(checks.TARGET, target, jnp.shape(logits)[-1])
     return -jax.nn.log_softmax(logits)[target]
 
 
@@ -137,3 +138,51 @@ def log_variance(output: Any) -> Any:
 
 # One bit in nats: divide a cross entropy by it to get bits.
 BIT = 0.6931471805599453
+
+
+def value(output: jax.Array, target: Tree) -> jax.Array:
+    """Return the prediction itself, its first number: the loss of an estimator inside `norewind.td`.
+
+    Args:
+        output: the predicted value, a number or an array that begins with it.
+        target: not used.
+
+    Returns:
+        The value, a scalar.
+
+    >>> import jax.numpy as jnp
+    >>> float(value(jnp.array([2.5]), None))
+    2.5
+    """
+    del target
+    return jnp.ravel(output)[0]
+
+
+def actor_critic(entropy: float = 0.0) -> Callable[[jax.Array, Tree], jax.Array]:
+    """Make the loss of a streaming actor-critic inside `norewind.td`: v + log π(a) + sign(δ) τ H(π).
+
+    The output of the model is [v, logits of the actions]. Multiplied by δ, its trace moves the
+    value towards the reward and the policy towards actions that turned out better than expected; the
+    sign makes the entropy H(π) grow regardless of δ.
+
+    Reference: Elsayed, Vasan & Mahmood, Streaming Deep Reinforcement Learning Finally Works (2024), stream AC(λ).
+
+    Args:
+        entropy: τ, the weight of the entropy.
+
+    Returns:
+        The loss, a function of the output and a `norewind.core.td.Choice`.
+
+    >>> import jax.numpy as jnp
+    >>> loss = actor_critic()
+    >>> round(float(loss(jnp.array([2.0, 0.0, 0.0]), (jnp.array(1), jnp.array(1.0)))), 4)
+    1.3069
+    """
+
+    def loss(output, target):
+        action, sign = target
+        log_policy = jax.nn.log_softmax(output[1:])
+        spread = -jnp.sum(jnp.exp(log_policy) * log_policy)
+        return output[0] + log_policy[action] + entropy * jax.lax.stop_gradient(sign) * spread
+
+    return loss

@@ -16,7 +16,7 @@ from norewind.core.run import Run
 from norewind.core.trees import Tree, is_prng_key, key_from_numbers, key_numbers
 
 STREAMS = "streams"
-__all__ = ["gathered", "spread_run", "spread_samples", "stream_mesh"]
+__all__ = ["gather", "spread_run", "spread_samples", "stream_mesh"]
 
 
 def stream_mesh(devices: Any = None) -> Mesh:
@@ -48,7 +48,7 @@ def spread_run(run: Run, mesh: Mesh) -> Run:
         ModelError: the number of devices does not divide the number of streams.
 
     >>> import jax, jax.numpy as jnp, norewind
-    >>> from norewind.core.mesh import gathered, spread_run, spread_samples, stream_mesh
+    >>> from norewind.core.mesh import gather, spread_run, spread_samples, stream_mesh
     >>> cell = norewind.cells.gru(inputs=3, hidden=4, outputs=3)
     >>> estimator = norewind.parallel(norewind.uoro(cell.transition, norewind.losses.cross_entropy), 4)
     >>> learner = norewind.online(estimator, norewind.adam(1e-2))
@@ -56,7 +56,7 @@ def spread_run(run: Run, mesh: Mesh) -> Run:
     >>> run = spread_run(learner.init(cell.init(jax.random.key(0)), state, jax.random.key(1)), stream_mesh())
     >>> text = jnp.array([[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]])
     >>> run, losses, _ = learner.scan(run, *spread_samples((text[:-1], text[1:]), stream_mesh()))
-    >>> int(gathered(run).steps)
+    >>> int(gather(run).steps)
     2
     """
     streams = jax.tree.leaves(run.state)[0].shape[0]
@@ -66,7 +66,7 @@ def spread_run(run: Run, mesh: Mesh) -> Run:
     def place(name: str, part: Tree) -> Tree:
         by_stream = name in ("state", "carry", "initial_state", "newest_state")
         sharding = NamedSharding(mesh, PartitionSpec(STREAMS) if by_stream else PartitionSpec())
-        return jax.tree.map(lambda leaf: _placed(leaf, sharding), part)
+        return jax.tree.map(lambda leaf: _spread(leaf, sharding), part)
 
     return Run(**{name: place(name, part) for name, part in run._asdict().items()})
 
@@ -86,10 +86,10 @@ def spread_samples(samples: Tree, mesh: Mesh, *, local: bool = False) -> Tree:
     sharding = NamedSharding(mesh, PartitionSpec(None, STREAMS))
     if local:
         return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(sharding, np.asarray(leaf)), samples)
-    return jax.tree.map(lambda leaf: _placed(leaf, sharding), samples)
+    return jax.tree.map(lambda leaf: _spread(leaf, sharding), samples)
 
 
-def gathered(tree: Tree) -> Tree:
+def gather(tree: Tree) -> Tree:
     """Collect a tree as whole arrays in every process, e.g. to save it. All processes must call this together.
 
     Args:
@@ -110,8 +110,9 @@ def gathered(tree: Tree) -> Tree:
     return jax.tree.map(whole, tree)
 
 
-def _placed(leaf: Any, sharding: NamedSharding) -> jax.Array:
+def _spread(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    """Spread an array or keys over devices, also those of other processes, to which `jax.device_put` cannot send."""
     if is_prng_key(leaf):
-        return key_from_numbers(_placed(key_numbers(leaf), sharding), leaf)
+        return key_from_numbers(_spread(key_numbers(leaf), sharding), leaf)
     whole = np.asarray(leaf)
     return jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])

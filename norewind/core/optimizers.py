@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from norewind.core.trees import Tree
+from norewind.core.trees import Tree, square_root
 
 # The optax states that hold the argument of a schedule. (optax does not export the second class by name.) Only a shape
 # is evaluated here: to run anything would start JAX before `engines/compilation.py` can configure it.
@@ -56,7 +56,7 @@ def adam(
         scale, shift = correction / (1 - b1**count), eps * correction
 
         def direction(m, v):
-            return scale.astype(m.dtype) * m / (jnp.sqrt(v) + shift.astype(v.dtype))
+            return scale.astype(m.dtype) * m / (square_root(v) + shift.astype(v.dtype))
 
         new = state._replace(count=count, mu=mu, nu=optax.tree.cast_like(nu, state.nu))
         return jax.tree.map(direction, mu, nu), new

@@ -10,7 +10,8 @@ import optax
 from norewind.core import checks
 from norewind.core.estimator import Estimate, Estimator
 from norewind.core.optimizers import at_sample
-from norewind.core.trees import Tree, all_finite, norm, strong, where
+from norewind.core.trees import Tree, all_finite, is_differentiable, named_leaves, norm, strong, where
+from norewind.errors import Diverged
 
 # What a step does about numbers that are not finite; see `Update.step`.
 Nonfinite = Literal["ignore", "mark", "report", "skip"]
@@ -46,37 +47,57 @@ class Run(NamedTuple):
     newest_state: Tree = None
 
     def __repr__(self) -> str:
-        pending = f", {len(self.pending)} inputs wait for their targets" if self.pending else ""
+        pending = f", {len(self.pending)} pending input{'s' * (len(self.pending) > 1)}" if self.pending else ""
         numbers = sum(leaf.size for leaf in jax.tree.leaves(self.params))
         return (
             f"Run(samples={self.samples}, steps={self.steps}, skipped={self.skipped}, {numbers:,} parameters{pending})"
         )
 
 
-class NonFiniteError(ArithmeticError):
+class NonFiniteError(Diverged):
     """Raised when the loss, gradient, parameters, state or carry of a step are not finite.
 
     Args:
-        message: the message of the error.
+        reason: the problem, as a sentence.
         step: the number of the step, counted from 1.
         run: the last good run.
+        remedy: what to do, as further sentences of the message.
     """
 
-    def __init__(self, message: str, step: int, run: Any):
-        super().__init__(message)
+    def __init__(self, reason: str, step: int, run: Any, remedy: str = ""):
+        super().__init__(reason, int(run.samples) + 1, run, remedy)
         self.step = step
-        self.run = run
 
 
-def nonfinite_error(run: Any) -> NonFiniteError:
-    """Return the error for the step after `run`, the last good run."""
-    step = int(run.steps) + 1
+def nonfinite_leaf(trees: dict[str, Tree]) -> str:
+    """Return the place of the first leaf that holds a number that is not finite, such as `grad['w']`; "" if none does.
+
+    Args:
+        trees: the trees to search in order, by name.
+    """
+    for name, tree in trees.items():
+        for place, leaf in named_leaves(name, tree):
+            if is_differentiable(leaf) and not jnp.all(jnp.isfinite(leaf)):
+                return place
+    return ""
+
+
+def nonfinite_error(run: Any, step: int | None = None, place: str = "") -> NonFiniteError:
+    """Return the error for the step after a run.
+
+    Args:
+        run: the last good run.
+        step: the number of the step, if the run does not count its steps.
+        place: the first leaf that is not finite, if known.
+    """
+    step = int(run.steps) + 1 if step is None else step
     return NonFiniteError(
-        f"step {step} (counting from 1) gave a loss, gradient, state or carry that is not finite. The run before it "
-        "is intact: it is this error's `run`. Check x and target of that step, lower the learning rate, "
-        'or use online(..., nonfinite="skip") to drop such samples and count them.',
+        f"sample {int(run.samples) + 1} gave numbers that are not finite.",
         step,
         run,
+        (f"The first are in {place}. " if place else "")
+        + f"The last good run, before step {step} (counting from 1), is this error's `run`. Check x and target of that "
+        'step, lower the learning rate, or use online(..., nonfinite="skip") to drop such samples and count them.',
     )
 
 
@@ -106,7 +127,7 @@ class Update:
         Raises:
             ModelError: the transition returns something invalid.
         """
-        return checks.transition_result(self.estimator.model.transition(params, state, x), state)
+        return checks.check_transition_result(self.estimator.model.transition(params, state, x), state)
 
     def step(
         self, run: Run, x: Tree, target: Tree, newest: Tree = None, *, nonfinite: Nonfinite = "ignore"
@@ -152,8 +173,9 @@ class Update:
 
     def _learn(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         state, carry, estimate = self.estimator.step(run.params, run.state, run.carry, x, target)
+        known = {"value": estimate.loss, "grad": estimate.grad, "slope": estimate.slope, "model_state": state}
         updates, opt_state = self.optimizer.update(
-            estimate.grad, at_sample(run.opt_state, run.samples), run.params, value=estimate.loss, grad=estimate.grad
+            estimate.grad, at_sample(run.opt_state, run.samples), run.params, **known
         )
         new = run._replace(
             params=optax.apply_updates(run.params, updates),
@@ -194,13 +216,13 @@ def newest_state_is_finite(before: Run, after: Run) -> jax.Array:
     return all_finite(after.newest_state) | ~all_finite((before.newest_state, before.initial_state))
 
 
-def explain(what: str, error: Exception, update: Update, run: Any, *inputs: Tree) -> None:
+def explain(caller: str, error: Exception, update: Update, run: Any, *inputs: Tree) -> None:
     """Find the cause of an error of Python or JAX, and raise an error that names it, or add a note to the original.
 
     The cause is often a run of another learner, or data that is not made of arrays.
 
     Args:
-        what: the name of the function that was called, for the message.
+        caller: the name of the function that was called, for the message.
         error: the original error.
         update: the learner's estimator and optimizer.
         run: the run that the learner was given.
@@ -212,17 +234,17 @@ def explain(what: str, error: Exception, update: Update, run: Any, *inputs: Tree
     if isinstance(error, ValueError):
         return  # our own errors are ValueErrors, and already explain themselves
     for name, part in zip(("x", "target"), inputs, strict=False):
-        checks.arrays(f"{what}: {name}", part)
+        checks.check_arrays(f"{caller}: {name}", part)
     carry = jax.eval_shape(update.estimator.init, run.params, run.state, jax.random.key(0))
     expected = {"carry": carry, "opt_state": jax.eval_shape(update.optimizer.init, run.params)}
     for name, part in expected.items():
         if _kinds(part) != _kinds(getattr(run, name)):
             raise checks.ModelError(
-                f"{what}: this run was made by another learner: its {name} differs from the one this learner would "
-                "make. Start a run with this learner's init(params, state, key)."
+                f"{caller}: this run was made by another learner: its {name} differs from the one that this learner "
+                "would make. Start a run with this learner's init(params, state, key)."
             )
     error.add_note(
-        f"{what}: was the run made by this learner's init(params, state, key), with the arguments in this order, and "
+        f"{caller}: was the run made by this learner's init(params, state, key), with the arguments in this order, and "
         "do x and target suit its model and loss?"
     )
 

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax.interpreters import partial_eval
 
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Transition, samples_of
-from norewind.core.trees import Tree, named_leaves, real_leaves
+from norewind.core.replacing import call, calls_of, with_replacement
+from norewind.core.trees import Tree, named_leaves
+from norewind.core.units import components_of, for_each_leaf, shared_leaf
 
 # The purpose of each declaration that a method may require, for messages.
 PURPOSES = {
@@ -51,6 +51,7 @@ class Structure(NamedTuple):
         mixing: the model with another product between its units.
         layer: the affine layer that contains all weights of the recurrence.
         sizes: the number of inputs and of outputs.
+        entries: the unit that each entry of the state belongs to.
     """
 
     units: Callable[[Tree], Tree] | None = None
@@ -60,6 +61,7 @@ class Structure(NamedTuple):
     mixing: Callable[[Product], Transition] | None = None
     layer: Layer | None = None
     sizes: tuple[int, int] | None = None
+    entries: Callable[[Tree], Tree] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class DeclaredTransition:
     structure: Structure
 
     def __call__(self, params: Tree, state: Tree, x: Tree) -> tuple[Tree, Tree]:
-        return self.transition(params, state, x)
+        return call(self, self.transition, params, state, x)
 
     @property
     def samples(self) -> Callable[[Tree], int]:
@@ -87,6 +89,8 @@ def declare(
     mixing: Callable[[Product], Transition] | None = None,
     layer: Layer | None = None,
     sizes: tuple[int, int] | None = None,
+    entries: Callable[[Tree], Tree] | None = None,
+    like: Transition | None = None,
 ) -> Transition:
     """Attach declarations about a model to its transition, for the methods that need them.
 
@@ -94,25 +98,35 @@ def declare(
 
     Args:
         transition: one step of the model, `transition(params, state, x) -> (new_state, output)`.
-        units: `units(params)` is the unit that each weight feeds, for a model where every weight feeds one unit only,
-            as in an affine layer, z = W a and s' = f(z, s) unit by unit. It is a tree like the parameters, with integer
-            arrays that broadcast to each leaf, and None for the leaves (or subtrees) that do not reach the state at
-            all, such as a readout. Every floating leaf of the state must be a vector with one entry per unit.
+        units: `units(params)` is the unit that each weight feeds, as in an affine layer, z = W a and s' = f(z, s) unit
+            by unit. It is a tree like the parameters, with integer arrays that broadcast to each leaf, and None for the
+            leaves (or subtrees) that do not reach the state at all, such as a readout. An array with one more axis than
+            its leaf is for weights shared by several units: its leading axis lists all units that each weight feeds.
+            Every floating leaf of the state must have one entry per unit, in the same shape, unless `entries` says
+            otherwise; units are counted along that shape (in C order).
         memory: `memory(state)` is the leaf of the state that is the memory cell of an LSTM: given the rest of the
             state, entry i of its new value depends on no entry of its old value but entry i.
         output_units: the positions in the state of the units that are the output, in order.
-        elementwise: True for a model whose units do not read one another: every floating leaf of the state is a vector
-            with one entry per unit, and entry i of its new value depends on the old state through the entries i of its
-            leaves only. A trace of each weight's influence on its own unit is then the whole influence.
+        elementwise: True for a model whose units do not read one another: the new entries of a unit depend on the old
+            state only through the entries of the same unit. A trace of each weight's influence on the units that it
+            feeds is then the whole influence.
         mixing: `mixing(product)` is the same model with `product(W, v)` in place of every W @ v through which its units
             read one another. With a product that lets no derivative pass between units, the model is elementwise. Its
             units are those declared here, unless the model that `mixing` returns declares its own.
         layer: the affine layer z = W a through which all weights reach the state (see `Layer`).
         sizes: the number of inputs and of outputs. If x is a symbol, or the target a label of `cross_entropy`, learners
             reject those out of range.
+        entries: `entries(state)` is the unit that each entry of the state belongs to, if a unit has several entries in
+            one leaf, such as a row of a matrix: a tree like the state, with integer arrays that broadcast to each
+            floating leaf (None for other leaves). Every unit must have the same number of entries.
+        like: a transition with declarations that this one wraps: it takes the same parameters and state, and calls
+            `like` once. All declarations of `like` that are not given here are kept.
 
     Returns:
         The same transition, with the declarations.
+
+    Raises:
+        ModelError: `like` declares nothing.
 
     >>> import jax.numpy as jnp, norewind
     >>> def transition(params, state, x):
@@ -122,7 +136,34 @@ def declare(
     >>> declared = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
     >>> estimator = norewind.estimators.nobacktrack(declared, norewind.losses.squared_error)
     """
-    return DeclaredTransition(transition, Structure(units, memory, output_units, elementwise, mixing, layer, sizes))
+    given = Structure(units, memory, output_units, elementwise, mixing, layer, sizes, entries)
+    if like is None:
+        return DeclaredTransition(transition, given)
+    kept = _through_wrapper(transition, like)
+    said = {name: part for name, part in given._asdict().items() if part is not None}
+    return DeclaredTransition(transition, kept._replace(**said))
+
+
+def _through_wrapper(wrapped: Transition, inner: Transition) -> Structure:
+    """The declarations of a transition that calls another one: those of the inner one, seen from outside."""
+    declared = structure_of(inner)
+    if not any(part is not None for part in declared):
+        raise ModelError("declare: `like` declares nothing. Pass a transition with declarations, e.g. cell.transition.")
+    new: dict[str, Any] = {}
+    if (mixing := declared.mixing) is not None:
+
+        def mixed(product):
+            elementwise = mixing(product)
+            return declare(with_replacement(wrapped, inner, elementwise), units=structure_of(elementwise).units)
+
+        new["mixing"] = mixed
+    if (layer := declared.layer) is not None:
+
+        def inputs(params, state, x):
+            return layer.inputs(*calls_of(wrapped, inner, params, state, x))
+
+        new["layer"] = layer._replace(inputs=inputs)
+    return declared._replace(**new)
 
 
 def structure_of(transition: Transition) -> Structure:
@@ -181,15 +222,16 @@ def mixed_by(transition: Transition, product: Product) -> Transition:
     """
     declared = structure_of(transition)
     assert declared.mixing is not None
-    alone = declared.mixing(product)
-    return declare(alone, units=structure_of(alone).units or declared.units, elementwise=True)
+    elementwise = declared.mixing(product)
+    units = structure_of(elementwise).units or declared.units
+    return declare(elementwise, units=units, elementwise=True, entries=declared.entries)
 
 
-def required(who: str, use: str, transition: Transition, *names: str) -> list[Any]:
+def required(caller: str, use: str, transition: Transition, *names: str) -> list[Any]:
     """Get the declarations that a method needs.
 
     Args:
-        who: the name of the method, for the message.
+        caller: the name of the method, for the message.
         use: a cell that has the declarations, for the message.
         transition: the transition of the model.
         *names: the names of the declarations.
@@ -205,7 +247,7 @@ def required(who: str, use: str, transition: Transition, *names: str) -> list[An
     if missing:
         keywords = ", ".join(f"{name}=..." for name in missing)
         raise ModelError(
-            f"{who} needs {' and '.join(PURPOSES[name] for name in missing)}, and this model does not declare "
+            f"{caller} needs {' and '.join(PURPOSES[name] for name in missing)}, and this model does not declare "
             f"{' and '.join(missing)}. Use {use}, or norewind.declare(transition, {keywords}) for your own model."
         )
     return [getattr(structure, name) for name in names]
@@ -231,11 +273,11 @@ def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) ->
     return jax.tree.unflatten(structure, used[: len(leaves)])
 
 
-def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
+def covered_units(caller: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
     """Return the declared unit of every weight, after checking that no weight that reaches the state lacks one.
 
     Args:
-        who: the name of the method, for the message.
+        caller: the name of the method, for the message.
         transition: one step of the model.
         params: the parameters.
         state: a state, of which only the shapes are used.
@@ -247,22 +289,22 @@ def covered_units(who: str, transition: Transition, params: Tree, state: Tree, x
     Raises:
         ModelError: the declaration is missing or incomplete.
     """
-    (units,) = required(who, "a cell where every weight feeds one unit", transition, "units")
+    (units,) = required(caller, "a cell where every weight feeds one unit", transition, "units")
     index = units(params)
     if missing := unfed_leaf(index, transition, params, state, x):
         raise ModelError(
-            f"{who}: params{missing} reaches the state, but the model declares no unit that its weights feed "
+            f"{caller}: params{missing} reaches the state, but the model declares no unit that its weights feed "
             "(weights shared by several units have none). Use a model without it, or a method for any model, such as "
             "uoro."
         )
     return index
 
 
-def declared_units(who: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
-    """Return the `covered_units`, for methods that also need one number per unit in every floating leaf of the state.
+def declared_units(caller: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
+    """Return the `covered_units`, for methods that need one unit per weight, and one entry per unit and leaf.
 
     Args:
-        who: the name of the method, for the message.
+        caller: the name of the method, for the message.
         transition: one step of the model.
         params: the parameters.
         state: a state, whose leaves are checked.
@@ -272,15 +314,14 @@ def declared_units(who: str, transition: Transition, params: Tree, state: Tree, 
         The units, as `declare` takes them.
 
     Raises:
-        ModelError: the declaration is missing or incomplete, or a floating leaf of the state is not a vector.
+        ModelError: the declaration is missing or incomplete, or there are several units per weight or entries per unit.
     """
-    index = covered_units(who, transition, params, state, x)
-    for place, leaf in named_leaves("state", real_leaves(state)):
-        if jnp.ndim(leaf) != 1:
-            raise ModelError(
-                f"{who}: {place} has shape {jnp.shape(leaf)}, but a model that declares units keeps one number per "
-                "unit in every floating leaf of its state. Make it a vector."
-            )
+    index = covered_units(caller, transition, params, state, x)
+    if structure_of(transition).entries is not None:
+        raise ModelError(f"{caller} needs units with one entry in each leaf of the state, but this model has several.")
+    if place := shared_leaf(index, params):
+        raise ModelError(f"{caller} needs weights that feed one unit each, but params{place} feeds several units.")
+    components_of(caller, None, state)
     return index
 
 
@@ -299,67 +340,4 @@ def unfed_leaf(index: Tree, transition: Transition, params: Tree, state: Tree, x
     """
     unfed = for_each_leaf(lambda units, leaf: units is None, index, params)
     missing = jax.tree.map(lambda a, b: a and b, unfed, reaches_state(transition, params, state, x))
-    return next((place for place, is_missing in named_leaves("", missing) if is_missing), None)
-
-
-def for_each_leaf(function: Callable, index: Tree, params: Tree) -> Tree:
-    """Call a function for every leaf of the parameters, together with its declared units.
-
-    Args:
-        function: called as `function(units, leaf)`; `units` may be None.
-        index: the declared units, where one None may stand for a whole subtree.
-        params: the parameters.
-
-    Returns:
-        The results, as a tree like the parameters.
-    """
-
-    def subtree(units, below):
-        return jax.tree.map(lambda leaf: function(units, leaf), below)
-
-    return jax.tree.map(subtree, index, params, is_leaf=lambda units: units is None)
-
-
-def per_weight(index: Tree, values: jax.Array, params: Tree) -> Tree:
-    """Return for every weight the value of the unit that it feeds; 0 if it feeds none.
-
-    Args:
-        index: the declared units.
-        values: one value per unit.
-        params: the parameters.
-
-    Returns:
-        A tree like the parameters, whose arrays broadcast to each leaf.
-    """
-
-    def one_leaf(units, leaf):
-        # JAX 0.10 keeps a 64-bit constant as it was when first seen, even after x64 is turned on or off: use 32 bits.
-        value = jnp.zeros(()) if units is None else values[jnp.asarray(units, jnp.int32)]
-        return value.astype(jnp.result_type(leaf))
-
-    return for_each_leaf(one_leaf, index, params)
-
-
-def sum_per_unit(index: Tree, weights: Tree, size: int) -> jax.Array:
-    """Return for every unit the sum over the weights that feed it.
-
-    Args:
-        index: the declared units.
-        weights: the numbers to add up, as a tree like the parameters.
-        size: the number of units.
-
-    Returns:
-        A vector with one sum per unit.
-    """
-
-    def one_leaf(units, leaf):
-        if units is None:
-            return jnp.zeros(size, leaf.dtype)
-        units = jnp.asarray(units)
-        units = units.reshape((1,) * (leaf.ndim - units.ndim) + units.shape)
-        # Sum first along the axes where all weights feed the same unit, which is most of the work.
-        shared = tuple(axis for axis in range(leaf.ndim) if units.shape[axis] == 1)
-        sums = jnp.sum(leaf, axis=shared, keepdims=True)
-        return jax.ops.segment_sum(sums.reshape(-1), jnp.broadcast_to(units, sums.shape).reshape(-1), size)
-
-    return reduce(jnp.add, jax.tree.leaves(for_each_leaf(one_leaf, index, weights)))
+    return next((path for path, is_missing in named_leaves("", missing) if is_missing), None)

@@ -118,7 +118,26 @@ def norm(tree: Tree) -> jax.Array:
     for (width, dtype), parts in by_width.items():
         # A product with ones: on a CPU, XLA vectorises matrix products, but a reduction adds the terms one by one.
         total += jnp.sum(jnp.concatenate(parts) @ jnp.ones(width, dtype))
-    return jnp.sqrt(total)
+    return square_root(total)
+
+
+@jax.custom_jvp
+def square_root(number: jax.Array) -> jax.Array:
+    """Return √number, with a derivative of 0 at 0, where that of `jnp.sqrt` is infinite.
+
+    The norms of a carry are 0 before the first step. They are constants there, so this is the derivative of a
+    step by whatever it depends on.
+
+    Args:
+        number: an array of numbers that are not negative.
+    """
+    return jnp.sqrt(number)
+
+
+@square_root.defjvp
+def _square_root_jvp(primals, tangents):
+    root = jnp.sqrt(primals[0])
+    return root, jnp.where(root == 0, 0, tangents[0] / jnp.where(root == 0, 1, 2 * root)).astype(root.dtype)
 
 
 def combine(a: jax.Array, x: Tree, b: jax.Array, y: Tree) -> Tree:
@@ -178,7 +197,7 @@ def where(condition: jax.Array, new: Tree, old: Tree) -> Tree:
     return jax.tree.map(leaf, new, old)
 
 
-def copied(tree: Tree) -> Tree:
+def copy_arrays(tree: Tree) -> Tree:
     """Copy every array that can change in place, for learners that use up the run they are given.
 
     JAX's own arrays never change, so they are shared.
@@ -186,7 +205,7 @@ def copied(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
-def concatenated(parts: Sequence[Tree]) -> Tree:
+def concatenate_trees(parts: Sequence[Tree]) -> Tree:
     """Concatenate trees of arrays, leaf by leaf, as NumPy arrays."""
 
     def leaf(*leaves):

@@ -5,46 +5,45 @@ Importing this module imports neither of them.
 
 import os
 import stat
+import sys
 import warnings
 import zlib
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from norewind.engines.machine import processor
+from norewind.engines.processor import processor
 
 VARIABLE = "NOREWIND_CACHE"
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
 # The names of the files in JAX's cache (jax._src.lru_cache).
-PROGRAM, USED, LOCK = "-cache", "-atime", ".lockfile"
-# The largest size of JAX's cache in bytes. Beyond it, JAX removes the least recently used programs.
+PROGRAM = "-cache"
+USED = "-atime"
+LOCK = ".lockfile"
+# The size in bytes above which JAX removes the least recently used programs from its cache.
 MAX_CACHE_BYTES = 100_000_000
 # The folders of this package whose files contain Numba kernels.
 KERNELS = ("engines", "learners", "streams", "fleets", "scoring")
 
 
 def keep_compiled() -> None:
-    """Configure JAX, which is not imported yet, to store compiled programs in the user's cache folder.
+    """Configure JAX to store compiled programs in the user's cache folder from now on. Does not import JAX.
 
     The environment variable NOREWIND_CACHE names another folder, or turns caching off
     with `off`. A cache that is configured in JAX itself is left alone.
     """
-    if FOLDER not in os.environ:
-        for name, value in _jax_options().items():
-            os.environ.setdefault(name, str(value))
+    jax = sys.modules.get("jax")
+    if FOLDER in os.environ or (jax and getattr(jax.config, FOLDER.lower()) is not None):
+        return
+    options = {name: value for name, value in _jax_options().items() if name not in os.environ}
+    if not jax:
+        os.environ.update({name: str(value) for name, value in options.items()})
+    elif options:
+        from jax.experimental.compilation_cache import compilation_cache
 
-
-def keep_compiled_from_now() -> None:
-    """Do what `keep_compiled` does after JAX has been imported: store all programs compiled from now on."""
-    import jax
-    from jax.experimental.compilation_cache import compilation_cache
-
-    chosen = {} if getattr(jax.config, FOLDER.lower()) is not None else _jax_options()
-    for name, value in chosen.items():
-        if name not in os.environ:
+        for name, value in options.items():
             jax.config.update(name.lower(), value)
-    if chosen:
-        compilation_cache.reset_cache()  # JAX checks only once whether there is one
+        compilation_cache.reset_cache()  # JAX checks only once whether there is a cache
 
 
 def numba_folder() -> Path | None:
@@ -55,7 +54,7 @@ def numba_folder() -> Path | None:
     """
     package = Path(__file__).parents[1]
     files = sorted(path for name in KERNELS for path in (package / name).rglob("*.py"))
-    stamps = repr([(path.name, (seen := path.stat()).st_mtime_ns, seen.st_size) for path in files])
+    stamps = repr([(path.name, (status := path.stat()).st_mtime_ns, status.st_size) for path in files])
     return _folder(f"numba-{version('numba')}-{zlib.crc32(stamps.encode()):08x}")
 
 
@@ -77,35 +76,36 @@ def _jax_options() -> dict[str, Any]:
 
 def _folder(name: str) -> Path | None:
     """Return a folder in the cache, created if needed; None if caching is off, impossible or unsafe."""
-    chosen = os.environ.get(VARIABLE, "")
-    if chosen == "off":
+    setting = os.environ.get(VARIABLE, "")
+    if setting == "off":
         return None
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "norewind"
-        cache = Path(os.path.realpath(chosen or home))
+        cache = Path(os.path.realpath(setting or home))
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = cache / name
         folder.mkdir(mode=0o700, exist_ok=True)
-        if problem := _unsafe(folder):
+        if problem := _why_unsafe(folder):
             warnings.warn(f"norewind does not cache compiled code: {problem}.", RuntimeWarning, stacklevel=2)
             return None
+        folder.chmod(0o700)  # an older one may be readable by others
     except (OSError, RuntimeError, ValueError):
         return None  # no home directory, or one that is not writable
     return folder if os.access(folder, os.R_OK | os.W_OK) else None
 
 
-def _unsafe(folder: Path) -> str | None:
+def _why_unsafe(folder: Path) -> str | None:
     """Return the reason why another user could plant code in a folder, if any. Code in both caches is executed."""
-    for place in (folder, *folder.parents):
-        seen = place.lstat()
-        if stat.S_ISLNK(seen.st_mode):
-            return f"{place} is a symbolic link"
-        if seen.st_uid not in (0, os.getuid()) or (place == folder and seen.st_uid != os.getuid()):
-            return f"{place} belongs to another user"
+    for path in (folder, *folder.parents):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            return f"{path} is a symbolic link"
+        if status.st_uid not in (0, os.getuid()) or (path == folder and status.st_uid != os.getuid()):
+            return f"{path} belongs to another user"
         # In a folder with the sticky bit, such as /tmp, nobody else can replace our files.
-        others = seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if others and (place == folder or not seen.st_mode & stat.S_ISVTX):
-            return f"{place} can be written to by other users (chmod go-w)"
+        others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if others and (path == folder or not status.st_mode & stat.S_ISVTX):
+            return f"{path} can be written to by other users (chmod go-w)"
     return None
 
 

@@ -34,7 +34,7 @@ def compiled_loop(function: Callable, *, narrow: bool = False, **options: Any) -
 
     @lru_cache(maxsize=1)
     def hinted() -> Callable:
-        return jax.jit(function, compiler_options=_known(**FASTER_LOOPS, **(NARROW if narrow else {})), **options)
+        return jax.jit(function, compiler_options=_supported(**FASTER_LOOPS, **(NARROW if narrow else {})), **options)
 
     @wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -45,7 +45,7 @@ def compiled_loop(function: Callable, *, narrow: bool = False, **options: Any) -
 
 
 @lru_cache
-def _known(**options: Any) -> dict[str, Any]:
+def _supported(**options: Any) -> dict[str, Any]:
     """Return the options if this version of XLA has them, otherwise none. XLA rejects unknown options: try once."""
     if jax.default_backend() != "cpu":
         return {}
@@ -90,7 +90,7 @@ def compiled_kernel(function: Callable, *arguments: Any) -> Callable:
         with set_xla_metadata(**ONE_KERNEL):
             return inner(*arguments)
 
-    kernel = jax.jit(marked, compiler_options=_known(**WITHOUT_LIBRARIES))
+    kernel = jax.jit(marked, compiler_options=_supported(**WITHOUT_LIBRARIES))
     program = kernel.lower(*arguments).as_text()
     if any(f"stablehlo.{operation}" in program for operation in NOT_IN_A_KERNEL):
         return plain

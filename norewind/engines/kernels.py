@@ -66,7 +66,7 @@ def _prefetch(_, array, row):
 prefetch: Any = intrinsic(_prefetch)
 
 
-def announcing(say: Callable[[str], None]) -> AbstractContextManager:
+def announce_compilation(say: Callable[[str], None]) -> AbstractContextManager:
     """Call a function once with a message if any kernel has to be compiled in a block.
 
     Args:
@@ -87,7 +87,7 @@ class _Announcer(event.Listener):
     def on_start(self, event: event.Event) -> None:
         if not self._said:
             self._said = True
-            self._say("compiling loops for this kind of data (only the first time; kept for later runs)")
+            self._say("compiling kernels for this kind of data (first time only; cached for later runs)")
 
     def on_end(self, event: event.Event) -> None:
         pass

@@ -7,8 +7,9 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
-from norewind.core.structure import declared_units, required, sum_per_unit
+from norewind.core.structure import declared_units, required
 from norewind.core.trees import real_leaves
+from norewind.core.units import sum_per_unit
 
 
 def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estimator:

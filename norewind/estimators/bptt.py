@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind.core import checks
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
+from norewind.core.estimator import NO_INFLUENCE, Estimate, Estimator, Loss, Transition, linearise, model_of
 from norewind.core.trees import Tree, as_arrays
 
 
@@ -48,15 +48,15 @@ def bptt(transition: Transition, loss: Loss) -> Estimator:
         _, grad = point.loss_grads()
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator.build(lambda params, state, key: (), step, model)
+    return Estimator.build(lambda params, state, key: (), step, model, influence=NO_INFLUENCE)
 
 
 class SlidingCarry(NamedTuple):
     """A ring buffer of the last T − 1 inputs and the states before them.
 
     Attributes:
-        states: the states.
-        xs: the inputs.
+        states: the state before each of these steps.
+        xs: the input of each of these steps.
         steps: the number of entries written so far; once the ring is full, it only tells the next place.
     """
 
@@ -104,7 +104,7 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
     >>> carry.states.shape, carry.xs.shape
     ((7, 4), (7,))
     """
-    checks.at_least_one("sliding_bptt: length", length)
+    checks.check_at_least_one("sliding_bptt: length", length)
     model = model_of(transition, loss)
     kept = length - 1
 
@@ -125,8 +125,8 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
         def one_step_back(loop, age):
             cotangent, grad = loop
             place = (carry.steps - age) % kept
-            met, seen = jax.tree.map(lambda leaf: leaf[place], (carry.states, carry.xs))
-            older = linearise(silent, params, met, seen, None)
+            past_state, past_x = jax.tree.map(lambda leaf: leaf[place], (carry.states, carry.xs))
+            older = linearise(without_loss, params, past_state, past_x, None)
             exists = age <= jnp.minimum(carry.steps, kept)
             cotangent = jax.tree.map(lambda c: jnp.where(exists, c, jnp.zeros_like(c)), cotangent)
             cotangent, more = older.pull_back(cotangent)
@@ -142,5 +142,5 @@ def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) ->
         return point.state, SlidingCarry(states, xs, steps), Estimate(point.loss, grad, point.output)
 
     # Older steps matter only through their states.
-    silent = model._replace(loss=lambda output, target: jnp.zeros(()))
+    without_loss = model._replace(loss=lambda output, target: jnp.zeros(()))
     return Estimator.build(init, step, model)

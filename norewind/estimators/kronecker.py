@@ -12,11 +12,12 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
-from norewind.core.combinators import WindowedTransition
+from norewind.core.combinators import one_step_of, over_steps
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
-from norewind.core.structure import Layer, for_each_leaf, per_weight, required, unfed_leaf
+from norewind.core.structure import Layer, required, unfed_leaf
 from norewind.core.trees import Tree, real_leaves
+from norewind.core.units import for_each_leaf, per_weight
 from norewind.estimators.uoro import NORMALISERS, merge
 
 
@@ -92,6 +93,9 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
     Reference: Benzing et al., Optimal Kronecker-Sum Approximation of Real Time Recurrent
     Learning (2019).
 
+    The step itself cannot be differentiated (meta-gradients): where singular values are equal, as at the zero carry,
+    singular vectors have no derivative. A derivative is refused.
+
     Args:
         transition: one step of the model, `transition(params, state, x) -> (new_state, output)`, or a window of steps.
         loss: the loss of one step or window, `loss(output, target)`, a scalar.
@@ -112,10 +116,11 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
     >>> carry.u["recurrent"].shape, carry.A.shape
     ((2, 1, 4), (2, 4, 4))
     """
-    checks.at_least_one("kronecker: terms", terms)
+    checks.check_at_least_one("kronecker: terms", terms)
     return products_estimator("kronecker", transition, loss, terms=terms, reduce=reduce, noise=noise)
 
 
+@jax.custom_jvp
 def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Reduce a sum of r + 1 products to r products, with the same sum on average over all signs.
 
@@ -146,6 +151,14 @@ def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Arr
     return (left @ (outer @ mix)).T, (right @ (inner.T @ mix)).T
 
 
+@reduce.defjvp
+def _refuse(primals, tangents):
+    raise checks.ModelError(
+        "kronecker cannot be differentiated: the singular vectors that it keeps have no derivative where singular "
+        "values are equal, as at its zero carry. Use kf_rtrl, whose derivatives exist."
+    )
+
+
 def _factored(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A QR decomposition of the transposed rows: as many orthonormal columns as there are rows, and a square matrix."""
     count, width = rows.shape
@@ -172,14 +185,14 @@ Reduce = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]
 
 
 def products_estimator(
-    who: str, transition: Transition, loss: Loss, *, terms: int, reduce: Reduce, noise: Noise
+    caller: str, transition: Transition, loss: Loss, *, terms: int, reduce: Reduce, noise: Noise
 ) -> Estimator:
     """Build an estimator that carries a fixed number of Kronecker products.
 
     Each step adds the product of its immediate influence, and `reduce` brings the sum back to `terms` products.
 
     Args:
-        who: the name of the method, for error messages.
+        caller: the name of the method, for error messages.
         transition: one step of the model, or a window of steps. It must declare its affine layer.
         loss: the loss of one step, `loss(output, target)`.
         terms: the number of products to carry.
@@ -192,7 +205,7 @@ def products_estimator(
     Raises:
         ModelError: the model declares no affine layer.
     """
-    single, layer = _layer_of(who, transition)
+    single, layer = _layer_of(caller, transition)
     model = model_of(transition, loss)
 
     def init(params, state, key):
@@ -201,7 +214,7 @@ def products_estimator(
         return AffineCarry(u, jnp.zeros((terms, n.size, layer.bias(params).size), n.dtype), as_key(key))
 
     def advance(params, state, carry, x):
-        state, inputs, jacobian, drive = affine_step(who, single, layer, params, state, x)
+        state, inputs, jacobian, drive = affine_step(caller, single, layer, params, state, x)
         last, unravel = ravel_pytree(inputs)
         left = jnp.vstack([jax.vmap(lambda u: ravel_pytree(u)[0])(carry.u), last])
         right = jnp.concatenate([jacobian @ carry.A, drive[None]])
@@ -215,18 +228,17 @@ def products_estimator(
         row = ravel_pytree(state_grad)[0]
         past = jax.vmap(lambda u, A: weight_grad(layer, row @ A, u, params))(carry.u, carry.A)
         grad = jax.tree.map(lambda g, grads: g + jnp.sum(grads, axis=0), direct, past)
-        _, carry = _over_steps(transition, advance)(params, state, carry, x)
+        _, carry = over_steps(transition, advance)(params, state, carry, x)
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
     return Estimator.build(init, step, model)
 
 
-def _layer_of(who: str, transition: Transition) -> tuple[Transition, Layer]:
-    """The single-step transition, taken out of its windows if there are any, and the affine layer that it declares."""
-    while isinstance(transition, WindowedTransition):
-        transition = transition.transition
+def _layer_of(caller: str, transition: Transition) -> tuple[Transition, Layer]:
+    """Return the single-step transition, and the affine layer that it declares."""
+    transition = one_step_of(transition)
     use = "a cell that does, such as cells.rnn, cells.gru or cells.lstm(..., embedding=False)"
-    (layer,) = required(who, use, transition, "layer")
+    (layer,) = required(caller, use, transition, "layer")
     return transition, layer
 
 
@@ -245,12 +257,12 @@ def _zero_inputs(layer: Layer, params: Tree) -> Tree:
 
 
 def affine_step(
-    who: str, transition: Transition, layer: Layer, params: Tree, state: Tree, x: Tree
+    caller: str, transition: Transition, layer: Layer, params: Tree, state: Tree, x: Tree
 ) -> tuple[Tree, Tree, jax.Array, jax.Array]:
     """Run one step, and compute the factors of its influence.
 
     Args:
-        who: the name of the method, for error messages.
+        caller: the name of the method, for error messages.
         transition: one step of the model.
         layer: the affine layer that the model declares.
         params: the parameters.
@@ -265,15 +277,15 @@ def affine_step(
     """
     if missing := unfed_leaf(layer.rows(params), transition, params, state, x):
         raise checks.ModelError(
-            f"{who}: params{missing} reaches the state, but not through the affine layer that the model declares. "
+            f"{caller}: params{missing} reaches the state, but not through the affine layer that the model declares. "
             "Use a model without it, or a method for any model, such as uoro."
         )
     point = linearise_state(transition, params, state, x)
     jacobian, immediate = point.rows()
-    return point.state, _inputs(who, layer, params, state, x), jacobian, jax.vmap(layer.bias)(immediate)
+    return point.state, _inputs(caller, layer, params, state, x), jacobian, jax.vmap(layer.bias)(immediate)
 
 
-def _inputs(who, layer, params, state, x):
+def _inputs(caller, layer, params, state, x):
     given = for_each_leaf(lambda value, leaf: value, layer.inputs(params, state, x), params)
 
     def one(path, leaf, wanted, value):
@@ -283,8 +295,8 @@ def _inputs(who, layer, params, state, x):
             return jnp.broadcast_to(value, wanted.shape).astype(wanted.dtype)
         except ValueError as error:
             raise checks.ModelError(
-                f"{who}: the declared inputs of params{jax.tree_util.keystr(path)} have shape {jnp.shape(value)}, but "
-                f"an affine layer has the same inputs in every row, here of shape {wanted.shape}."
+                f"{caller}: the declared inputs of params{jax.tree_util.keystr(path)} have shape {jnp.shape(value)}, "
+                f"but an affine layer has the same inputs in every row, here of shape {wanted.shape}."
             ) from error
 
     return jax.tree_util.tree_map_with_path(one, params, _zero_inputs(layer, params), given)
@@ -308,18 +320,3 @@ def weight_grad(layer: Layer, rows: jax.Array, inputs: Tree, params: Tree) -> Tr
         return jnp.broadcast_to(factor if value is None else factor * value, jnp.shape(leaf))
 
     return jax.tree.map(one, params, factors, inputs)
-
-
-def _over_steps(transition: Transition, advance: Callable) -> Callable:
-    """`advance(params, state, carry, x) -> (state, carry)` for every step of a window, one after the other."""
-    if not isinstance(transition, WindowedTransition):
-        return advance
-    inner = _over_steps(transition.transition, advance)
-
-    def over_window(params, state, carry, x):
-        def body(loop, x):
-            return inner(params, *loop, x), None
-
-        return jax.lax.scan(body, (state, carry), x)[0]
-
-    return over_window

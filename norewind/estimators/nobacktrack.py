@@ -2,15 +2,15 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind.core.estimator import Estimate, Estimator, Linearisation, Loss, Transition, linearise, model_of
 from norewind.core.noise import Noise, random_signs
-from norewind.core.structure import structure_of, sum_per_unit, unfed_leaf
-from norewind.core.trees import Tree, combine, norm, real_leaves
-from norewind.estimators.uoro import UOROCarry, init_carry
-
-EPSILON = 1e-7
+from norewind.core.structure import structure_of, unfed_leaf
+from norewind.core.trees import Tree, combine, norm, real_leaves, square_root
+from norewind.core.units import components_of, positions_of, shared_leaf, sum_per_unit
+from norewind.estimators.uoro import EPSILON, UOROCarry, init_carry, paper_normaliser
 
 
 def nobacktrack(transition: Transition, loss: Loss, *, noise: Noise = random_signs) -> Estimator:
@@ -56,12 +56,16 @@ def nobacktrack(transition: Transition, loss: Loss, *, noise: Noise = random_sig
     True
     """
     model = model_of(transition, loss)
-    declared = structure_of(transition).units
+    declared = structure_of(transition)
 
     def norms(point, params, state, x):
-        if declared and unfed_leaf(declared(params), transition, params, state, x) is None:
-            return _norms_by_units(point, real_leaves(state), declared(params))
-        return _norms_by_pullbacks(point, real_leaves(state))
+        index = declared.units and declared.units(params)
+        if index is None or shared_leaf(index, params) or unfed_leaf(index, transition, params, state, x):
+            return _norms_by_pullbacks(point, real_leaves(state))
+        positions = positions_of(
+            declared.entries, components_of("nobacktrack", declared.entries, state), real_leaves(state)
+        )
+        return _norms_by_units(point, real_leaves(state), index, positions)
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -70,9 +74,9 @@ def nobacktrack(transition: Transition, loss: Loss, *, noise: Noise = random_sig
         grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), direct)
 
         signs, key = noise(carry.key, pushed)
-        rho = jax.tree.map(lambda rows: jnp.sqrt(rows) + EPSILON, norms(point, params, state, x))
+        rho = jax.tree.map(lambda rows: square_root(rows) + EPSILON, norms(point, params, state, x))
         _, signs_back = point.pull_back(jax.tree.map(jnp.divide, signs, rho))  # Σ_i ν_i I_i/ρ_i
-        rho0 = jnp.sqrt(norm(carry.theta_tilde) / (norm(pushed) + EPSILON)) + EPSILON
+        rho0 = paper_normaliser(norm(carry.theta_tilde), norm(pushed))
         one = jnp.ones_like(rho0)
         carry = UOROCarry(
             s_tilde=combine(rho0, pushed, one, jax.tree.map(jnp.multiply, signs, rho)),
@@ -94,17 +98,18 @@ def _norms_by_pullbacks(point: Linearisation, leaves: Tree) -> Tree:
     return unravel(jax.lax.map(one_row, jnp.arange(flat.size)).astype(flat.dtype))
 
 
-def _norms_by_units(point: Linearisation, leaves: Tree, units: Tree) -> Tree:
-    """‖I_i‖ for every entry of the state, by one reverse derivative for each leaf of the state.
+def _norms_by_units(point: Linearisation, leaves: Tree, index: Tree, positions: np.ndarray) -> Tree:
+    """‖I_i‖ for every entry of the state, by one reverse derivative for each component of the units.
 
     Every weight feeds one unit only, so the rows of ∂s'/∂θ do not overlap: the
     derivative of the sum over all units contains every row, each in its own place.
     """
-    flat, structure = jax.tree.flatten(leaves)
-    rows = []
-    for chosen, leaf in enumerate(flat):
-        ones = [jnp.ones_like(other) if i == chosen else jnp.zeros_like(other) for i, other in enumerate(flat)]
-        _, stacked_rows = point.pull_back(jax.tree.unflatten(structure, ones))
+    flat, unravel = ravel_pytree(leaves)
+    rows = jnp.zeros_like(flat)
+    for own in positions:
+        mask = np.zeros(flat.size)
+        mask[own] = 1
+        _, stacked_rows = point.pull_back(unravel(jnp.asarray(mask, flat.dtype)))
         squares = jax.tree.map(lambda row: jnp.real(row * jnp.conj(row)), stacked_rows)
-        rows.append(jnp.sqrt(sum_per_unit(units, squares, leaf.size)).astype(leaf.dtype))
-    return jax.tree.unflatten(structure, rows)
+        rows = rows.at[own].set(square_root(sum_per_unit(index, squares, len(own))).astype(flat.dtype))
+    return unravel(rows)

@@ -47,7 +47,7 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
     model = model_of(transition, loss)
 
     def step(params, state, carry, x, target):
-        checks.transition_result(jax.eval_shape(transition, params, state, x), state)
+        checks.check_transition_result(jax.eval_shape(transition, params, state, x), state)
         reaching = reaches_state(transition, params, state, x)
         if all(jax.tree.leaves(reaching)):
             raise ModelError(

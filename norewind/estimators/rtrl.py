@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
+from norewind.core.estimator import Estimate, Estimator, Influence, Loss, Transition, linearise, model_of
 from norewind.core.trees import real_leaves
 
 
@@ -42,22 +42,25 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
     """
     model = model_of(transition, loss)
 
-    def init(params, state, key):
+    def init(params, state):
         n = ravel_pytree(real_leaves(state))[0].size
         return jax.tree.map(lambda leaf: jnp.zeros((n, *jnp.shape(leaf)), jnp.result_type(leaf)), params)
+
+    def contract(rows, influence):
+        return jax.tree.map(lambda leaf: jnp.tensordot(rows, leaf, 1).astype(leaf.dtype), influence)
+
+    def product(params, row, influence):
+        return contract(ravel_pytree(row)[0], influence)
+
+    def advance(params, state, influence, x, point):
+        jacobian, immediate = point.rows()
+        return jax.tree.map(jnp.add, contract(jacobian, influence), immediate)
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
         state_grad, direct = point.loss_grads()
+        grad = jax.tree.map(jnp.add, product(params, state_grad, carry), direct)
+        return point.state, advance(params, state, carry, x, point), Estimate(point.loss, grad, point.output)
 
-        def contract(row, influence):
-            return jnp.tensordot(row, influence, 1).astype(influence.dtype)
-
-        row = ravel_pytree(state_grad)[0]
-        grad = jax.tree.map(lambda g, influence: contract(row, influence) + g, direct, carry)
-
-        jacobian, immediate = point.rows()
-        carry = jax.tree.map(lambda influence, i: contract(jacobian, influence) + i, carry, immediate)
-        return point.state, carry, Estimate(point.loss, grad, point.output)
-
-    return Estimator.build(init, step, model)
+    influence = Influence(init, advance, product)
+    return Estimator.build(lambda params, state, key: init(params, state), step, model, influence=influence)

@@ -1,5 +1,7 @@
 """Traces: methods that keep, for each weight, its influence on its own unit: SnAp-1, RFLO and the LSTM of 1997."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +9,22 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core import estimator, structure
 from norewind.core.checks import ModelError
-from norewind.core.estimator import Estimate, Estimator, Linearisation, Loss, Model, Transition
-from norewind.core.trees import Tree, as_arrays, floating, named_leaves, real_leaves
+from norewind.core.estimator import Estimate, Estimator, Influence, Linearisation, Loss, Model, Transition
+from norewind.core.products import cut_product, own_product
+from norewind.core.trees import Tree, real_leaves
+from norewind.core.units import (
+    Units,
+    by_component,
+    colours_of,
+    components_of,
+    init_trace,
+    per_weight,
+    positions_of,
+    select_colour,
+)
 
 # One trace for every component of the state (each number that a unit keeps): a tree like the parameters, with None for
-# leaves that feed no unit.
+# leaves that feed no unit. Weights that feed several units have one trace for each, along a leading axis.
 Traces = tuple[Tree, ...]
 
 
@@ -107,8 +120,9 @@ def rflo(transition: Transition, loss: Loss) -> Estimator:
     >>> jax.tree.structure(estimate.grad) == jax.tree.structure(params)
     True
     """
-    alone = unit_by_unit("rflo", transition, cut_product)
-    return traces_estimator("rflo", estimator.model_of(transition, loss), alone, estimator.model_of(alone, loss))
+    elementwise = unit_by_unit("rflo", transition, cut_product)
+    model, gradient_model = estimator.model_of(transition, loss), estimator.model_of(elementwise, loss)
+    return traces_estimator("rflo", model, elementwise, gradient_model)
 
 
 def lstm97(transition: Transition, loss: Loss) -> Estimator:
@@ -154,67 +168,37 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     declared, memory_of = structure.required("lstm97", use, transition, "units", "memory")
     model = estimator.model_of(transition, loss)
 
-    def init(params, state, key):
+    def init(params, state):
         return init_trace(declared(params), params)
 
+    def product(params, row, trace):
+        return along_traces(Units(declared(params)), memory_of(row), (trace,), params)
+
+    def advance(params, state, trace, x, point):
+        # Each entry of the new memory cell depends on its own entry of the old one and on its own
+        # weights, so the derivative of their sum contains all the derivatives, each in its place.
+        leaves = real_leaves(point.state)
+        ones = jax.grad(lambda leaves: jnp.sum(memory_of(leaves)))(leaves)  # in the memory, and zeros elsewhere
+        row, immediate = point.pull_back(ones)
+        return next_trace(immediate, product(params, row, trace), trace)
+
     def step(params, state, carry, x, target):
-        units = structure.declared_units("lstm97", transition, params, state, x)
+        structure.declared_units("lstm97", transition, params, state, x)
         point = estimator.linearise(model, params, state, x, target)
         # The cut: of ∂ℓ/∂s, only the part of the memory cell is used.
         state_grad, direct = point.loss_grads()
-        grad = jax.tree.map(jnp.add, direct, along_traces(units, memory_of(state_grad), (carry,), params))
-        # Each entry of the new memory cell depends on its own entry of the old one and on its own
-        # weights, so the derivative of their sum contains all the derivatives, each in its place.
-        ones = jax.grad(lambda state: jnp.sum(memory_of(state)))(state_grad)  # in the memory, and zeros elsewhere
-        memory_rows, immediate = point.pull_back(ones)
-        carried = along_traces(units, memory_of(memory_rows), (carry,), params)
-        return point.state, next_trace(immediate, carried, carry), Estimate(point.loss, grad, point.output)
+        grad = jax.tree.map(jnp.add, direct, product(params, state_grad, carry))
+        return point.state, advance(params, state, carry, x, point), Estimate(point.loss, grad, point.output)
 
-    return Estimator.build(init, step, model)
+    influence = Influence(init, advance, product)
+    return Estimator.build(lambda params, state, key: init(params, state), step, model, influence=influence)
 
 
-@jax.custom_vjp
-def own_product(weight: jax.Array, vector: jax.Array) -> jax.Array:
-    """W v, differentiated as if every unit read only its own entry of v.
-
-    Args:
-        weight: the matrix W; unit i has the rows i, n + i, 2n + i, ...
-        vector: the vector v with n entries, one per unit.
-
-    Returns:
-        The product.
-    """
-    return weight @ vector
-
-
-def _own_backward(kept, cotangent):
-    weight, vector = kept
-    n = vector.size
-    own = jnp.diagonal(weight.reshape(-1, n, n), axis1=1, axis2=2) * cotangent.reshape(-1, n)
-    return jnp.outer(cotangent, vector), jnp.sum(own, axis=0)
-
-
-own_product.defvjp(lambda weight, vector: (weight @ vector, (weight, vector)), _own_backward)
-
-
-def cut_product(weight: jax.Array, vector: jax.Array) -> jax.Array:
-    """W v, with v treated as a constant in derivatives.
-
-    Args:
-        weight: the matrix W.
-        vector: the vector v.
-
-    Returns:
-        The product.
-    """
-    return weight @ jax.lax.stop_gradient(vector)
-
-
-def unit_by_unit(who: str, transition: Transition, product: structure.Product = own_product) -> Transition:
+def unit_by_unit(caller: str, transition: Transition, product: structure.Product = own_product) -> Transition:
     """The same model with its derivatives between units removed, so that each unit depends only on itself.
 
     Args:
-        who: the name of the method, for the message.
+        caller: the name of the method, for the message.
         transition: one step of the model.
         product: replaces every W @ v through which units read one another; it has the same values.
 
@@ -229,38 +213,39 @@ def unit_by_unit(who: str, transition: Transition, product: structure.Product = 
         return transition
     if declared.mixing is None:
         raise ModelError(
-            f"{who} needs to know how each unit depends on itself alone, and this model declares neither elementwise "
-            "(with units) nor mixing. Use a cell that does, such as cells.rnn, cells.gru or "
+            f"{caller} needs to know how each unit depends on itself alone, and this model declares neither "
+            "elementwise (with units) nor mixing. Use a cell that does, such as cells.rnn, cells.gru or "
             "cells.lstm(..., embedding=False), or declare it for your own model with "
             "norewind.declare(transition, units=..., mixing=...)."
         )
-    alone = structure.mixed_by(transition, product)
-    if structure.structure_of(alone).units is None:
-        raise ModelError(f"{who}: the model declares mixing, but not which unit each weight feeds (units).")
-    return alone
+    elementwise = structure.mixed_by(transition, product)
+    if structure.structure_of(elementwise).units is None:
+        raise ModelError(f"{caller}: the model declares mixing, but not which unit each weight feeds (units).")
+    return elementwise
 
 
-def units_of(alone: Transition, params: Tree) -> Tree:
-    """The unit that each weight feeds, as declared by a transition from `unit_by_unit`.
+def units_of(elementwise: Transition, params: Tree) -> Units:
+    """The units of a model, as declared by a transition from `unit_by_unit`.
 
     Args:
-        alone: the transition from `unit_by_unit`.
+        elementwise: the transition from `unit_by_unit`.
         params: the parameters.
 
     Returns:
-        The units, as `declare` takes them.
+        The units that each weight feeds, and those that the entries of the state belong to.
     """
-    units = structure.structure_of(alone).units
-    assert units is not None
-    return units(params)
+    declared = structure.structure_of(elementwise)
+    assert declared.units is not None
+    with jax.ensure_compile_time_eval():
+        return Units(declared.units(params), declared.entries)
 
 
-def init_traces(who: str, alone: Transition, params: Tree, state: Tree) -> Traces:
+def init_traces(caller: str, elementwise: Transition, params: Tree, state: Tree) -> Traces:
     """The traces before the first step: nothing has influenced the state yet.
 
     Args:
-        who: the name of the method, for the message.
-        alone: the transition from `unit_by_unit`.
+        caller: the name of the method, for the message.
+        elementwise: the transition from `unit_by_unit`.
         params: the parameters.
         state: the state before the first step.
 
@@ -268,49 +253,37 @@ def init_traces(who: str, alone: Transition, params: Tree, state: Tree) -> Trace
         For every component of the state, a tree of zeros like the parameters.
 
     Raises:
-        ModelError: a floating leaf of the state does not have one entry per unit.
+        ModelError: the units do not have the same number of entries.
     """
-    leaves = named_leaves("state", floating(as_arrays(state)))
-    for place, leaf in leaves:
-        if jnp.ndim(leaf) != 1 or jnp.shape(leaf) != jnp.shape(leaves[0][1]):
-            raise ModelError(
-                f"{who}: {place} has shape {jnp.shape(leaf)}, but every floating leaf of the state must be a vector "
-                "with one entry per unit, all of one length. Split or flatten it."
-            )
-    components = sum(2 if jnp.iscomplexobj(leaf) else 1 for _, leaf in leaves)
-    return (init_trace(units_of(alone, params), params),) * components
+    units = units_of(elementwise, params)
+    components = components_of(caller, units.entries, state)
+    return (init_trace(units.weights, params),) * components
 
 
-def init_trace(units: Tree, params: Tree) -> Tree:
-    """A trace of zeros: a tree like the parameters, with None for leaves that feed no unit.
-
-    Args:
-        units: the unit that each weight feeds.
-        params: the parameters.
-
-    Returns:
-        The trace.
-    """
-    return structure.for_each_leaf(lambda unit, leaf: None if unit is None else jnp.zeros_like(leaf), units, params)
+def _along_each(units: Units, row: Tree, traces: Traces, params: Tree) -> Tree:
+    """Σ_j row_{j,u} G_{j,w} for every weight w and every unit u that it feeds."""
+    total = jax.tree.map(lambda leaf: jnp.zeros((), jnp.result_type(leaf)), params)
+    positions = positions_of(units.entries, len(traces), row)
+    for values, trace in zip(by_component(positions, row), traces, strict=True):
+        factors = per_weight(units.weights, values, params)
+        total = jax.tree.map(lambda t, f, g: t if g is None else t + f * g, total, factors, trace)
+    return total
 
 
-def along_traces(units: Tree, row: Tree, traces: Traces, params: Tree) -> Tree:
+def along_traces(units: Units, row: Tree, traces: Traces, params: Tree) -> Tree:
     """The product of a row vector with the traces: Σ_j row_{j,u(w)} G_{j,w} for every weight w, which feeds unit u(w).
 
     Args:
-        units: the unit that each weight feeds.
+        units: the units of the model.
         row: the row vector, shaped like the real leaves of the state, or like those that have traces.
         traces: the traces G.
         params: the parameters.
 
     Returns:
-        A tree like the parameters.
+        A tree like the parameters. For a weight that feeds several units, it is the sum over them.
     """
-    total = jax.tree.map(lambda leaf: jnp.zeros((), jnp.result_type(leaf)), params)
-    for values, trace in zip(ravel_pytree(row)[0].reshape(len(traces), -1), traces, strict=True):
-        factors = structure.per_weight(units, values, params)
-        total = jax.tree.map(lambda t, f, g: t if g is None else t + f * g, total, factors, trace)
-    return total
+    each = _along_each(units, row, traces, params)
+    return jax.tree.map(lambda e, leaf: jnp.sum(e, axis=0) if e.ndim > np.ndim(leaf) else e, each, params)
 
 
 def next_trace(immediate: Tree, carried: Tree, trace: Tree) -> Tree:
@@ -327,53 +300,74 @@ def next_trace(immediate: Tree, carried: Tree, trace: Tree) -> Tree:
     return jax.tree.map(lambda i, c, g: None if g is None else c + i, immediate, carried, trace)
 
 
-def next_traces(alone: Linearisation, units: Tree, traces: Traces, params: Tree) -> Traces:
+def next_traces(own_point: Linearisation, units: Units, traces: Traces, params: Tree) -> Traces:
     """Advance the traces by one step, G ← J G + I, for a model whose units do not read one another.
 
     Every unit has its own weights and its own entries of the state: the derivative of
-    the sum over all units contains the rows of all of them, each in its place.
+    the sum over all units contains the rows of all of them, each in its place. If weights
+    feed several units, this holds for the units of one colour.
 
     Args:
-        alone: the linearisation of the transition from `unit_by_unit`.
-        units: the unit that each weight feeds.
+        own_point: the linearisation of the transition from `unit_by_unit`.
+        units: the units of the model.
         traces: the traces G before the step.
         params: the parameters.
 
     Returns:
         The traces after the step.
     """
-    flat, unravel = ravel_pytree(real_leaves(alone.state))
+    flat, unravel = ravel_pytree(real_leaves(own_point.state))
+    positions = positions_of(units.entries, len(traces), real_leaves(own_point.state))
+    colours = colours_of(units.weights, params, positions.shape[1])
+
+    def add(total, colour_and_mask):
+        colour, mask = colour_and_mask
+        row, immediate = own_point.pull_back(unravel(mask))
+        fed = select_colour(units.weights, immediate, colours, colour)
+        return jax.tree.map(jnp.add, total, (row, fed)) if total else (row, fed), None
+
     new = []
-    for number, trace in enumerate(traces):
-        ones = np.zeros((len(traces), flat.size // len(traces)))
-        ones[number] = 1
-        row, immediate = alone.pull_back(unravel(jnp.asarray(ones.ravel(), flat.dtype)))
-        new.append(next_trace(immediate, along_traces(units, row, traces, params), trace))
+    for own, trace in zip(positions, traces, strict=True):
+        masks = np.zeros((colours.max(initial=0) + 1, flat.size))
+        masks[colours, own] = 1
+        steps = np.arange(len(masks)), jnp.asarray(masks, flat.dtype)
+        first, *_ = add(None, jax.tree.map(lambda leaf: leaf[0], steps))
+        rest = jax.tree.map(lambda leaf: leaf[1:], steps)
+        row, immediate = jax.lax.scan(add, first, rest)[0] if len(masks) > 1 else first
+        new.append(next_trace(immediate, _along_each(units, row, traces, params), trace))
     return tuple(new)
 
 
-def traces_estimator(who: str, model: Model, alone: Transition, through: Model) -> Estimator:
+def traces_estimator(caller: str, model: Model, elementwise: Transition, gradient_model: Model) -> Estimator:
     """Build an estimator that carries traces and nothing else.
 
     Args:
-        who: the name of the method, for messages.
-        model: the model.
-        alone: the transition from `unit_by_unit`.
-        through: a model with the same values, whose derivatives give the gradient within a step.
+        caller: the name of the method, for messages.
+        model: the model whose gradients are estimated.
+        elementwise: the transition from `unit_by_unit`.
+        gradient_model: a model with the same values, whose derivatives give the gradient within a step.
 
     Returns:
         The estimator.
     """
 
-    def init(params, state, key):
-        return init_traces(who, alone, params, state)
+    def init(params, state):
+        return init_traces(caller, elementwise, params, state)
+
+    def product(params, row, traces):
+        return along_traces(units_of(elementwise, params), row, traces, params)
+
+    def advance_from(linearised, params, state, traces, x, point):
+        own_point = point if linearised is elementwise else estimator.linearise_state(elementwise, params, state, x)
+        return next_traces(own_point, units_of(elementwise, params), traces, params)
 
     def step(params, state, carry, x, target):
-        units = structure.covered_units(who, alone, params, state, x)
-        point = estimator.linearise(through, params, state, x, target)
+        structure.covered_units(caller, elementwise, params, state, x)
+        point = estimator.linearise(gradient_model, params, state, x, target)
         state_grad, direct = point.loss_grads()
-        grad = jax.tree.map(jnp.add, direct, along_traces(units, state_grad, carry, params))
-        own = point if alone is through.transition else estimator.linearise_state(alone, params, state, x)
-        return point.state, next_traces(own, units, carry, params), Estimate(point.loss, grad, point.output)
+        grad = jax.tree.map(jnp.add, direct, product(params, state_grad, carry))
+        carry = advance_from(gradient_model.transition, params, state, carry, x, point)
+        return point.state, carry, Estimate(point.loss, grad, point.output)
 
-    return Estimator.build(init, step, model)
+    influence = Influence(init, partial(advance_from, model.transition), product)
+    return Estimator.build(lambda params, state, key: init(params, state), step, model, influence=influence)

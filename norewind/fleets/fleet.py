@@ -2,26 +2,28 @@
 
 from copy import copy
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
 
 from norewind.core import checks
-from norewind.core.trees import Tree, concatenated
+from norewind.core.trees import Tree, concatenate_trees
 from norewind.engines.kernels import kernel
-from norewind.fleets.keyed_learner import KeyedLearner, KeyedOutputs, KeyForecasts
-from norewind.fleets.slots import KeyRecords, Slots
-from norewind.learners.keys.keyed_program import KeyedProgram
-from norewind.learners.learner import Forecasts, Learner
-from norewind.learners.steps import nearest_steps
+from norewind.fleets.slots import FleetRecords, Slots
+from norewind.learners.horizon import nearest_steps
+from norewind.learners.keyed.keyed_program import KeyedProgram
+from norewind.learners.learner import BaseLearner, Forecasts, Learner
 from norewind.storage.checkpoint import MAX_CHECKPOINT_BYTES
 from norewind.streams.stream import Keyed, Samples
-from norewind.streams.table.scaling import NEWEST, SeriesStatistics, TableLayout, nothing_known, scaled
+from norewind.streams.table.scaling import NEWEST, SeriesStatistics, TableLayout, nothing_known, scale_rows
+
+if TYPE_CHECKING:
+    from norewind.training.folder import RunFolder
 
 # Bytes for resident keys, if their number is not given.
 RESIDENT_BYTES = 1_000_000_000
-# The most rows in one chunk, and the most numbers: if rows are wide, chunks have fewer of them.
+# The maximum number of rows in a chunk, and of numbers: if rows are wide, chunks have fewer of them.
 MAX_CHUNK_ROWS = 1 << 17
 MAX_CHUNK_NUMBERS = 1 << 26
 
@@ -36,15 +38,50 @@ class FleetRun(NamedTuple):
     shared: Tree
 
 
-class Fleet(KeyedLearner):
+class KeyedOutputs(NamedTuple):
+    """The outputs for raw rows of many keys, with one entry per row: `Forecasts`, and the rows.
+
+    Attributes:
+        made: the forecasts made at each row.
+        due: the earlier forecasts of each row; with a horizon of 0, the same.
+        samples: the rows, standardised by the past of their keys.
+    """
+
+    made: np.ndarray
+    due: np.ndarray
+    samples: Samples
+
+
+class KeyForecasts(NamedTuple):
+    """Forecasts of the next rows of one key, the nearest row first.
+
+    Attributes:
+        outputs: the outputs of the key's model, for standardised targets.
+        mean: the mean of every target, as known when each row was forecast; NaN if no row had arrived at that time.
+        deviation: the standard deviation of every target, likewise.
+        newest: the newest value of every target.
+        rows: the number of rows of the key so far.
+    """
+
+    outputs: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    newest: np.ndarray
+    rows: int
+
+
+class Fleet(BaseLearner):
     """A learner with one run per key. New keys may appear at any time, and samples may arrive in any order.
 
     Without `share`, every key has its own model, which starts from `run` and learns exactly as
     `learner` alone would from that key's samples. With `share`, all keys train one model, sample by
     sample in the order of arrival, and each key has its own state and carry.
 
+    The run that `scan` takes and returns holds only what the keys share. The runs of the keys are kept in the fleet
+    itself and, once `keep_in` was called, in the run folder. There, each is a *record*.
+
     Args:
-        learner: the learner of each key: from `online`, `Ahead` to forecast later rows, or, without `share`,
+        learner: the learner of each key: from `online`, `AheadLearner` to forecast later rows, or, without `share`,
             `LeastSquares`.
         run: the run that every key starts from, e.g. from `learner.init`.
         share: whether all keys share one model.
@@ -70,7 +107,7 @@ class Fleet(KeyedLearner):
     def __init__(
         self,
         learner: Learner,
-        run: Any,
+        run: Tree,
         *,
         share: bool = False,
         resident: int | None = None,
@@ -87,7 +124,7 @@ class Fleet(KeyedLearner):
             own |= {"statistics": statistics, "waiting": waiting, "seen": seen, "errors": np.zeros(4)}
         size = sum(part.nbytes for part in own.values())
         most = max(1, RESIDENT_BYTES // size) if resident is None else resident
-        checks.at_least_one("fleet: resident", most)
+        checks.check_at_least_one("fleet: resident", most)
         self.slots = Slots(own, most)
 
     @property
@@ -100,8 +137,23 @@ class Fleet(KeyedLearner):
         return FleetRun(self.program.shared)
 
     def scan(
-        self, run: FleetRun, xs: Keyed, targets: Any = None, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[FleetRun, Any, Any]:
+        self, run: FleetRun, xs: Keyed, targets: Tree = None, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[FleetRun, np.ndarray, Forecasts | KeyedOutputs]:
+        """Learn from samples of any keys, in order; see `Learner.scan`.
+
+        Args:
+            run: the run to continue; it must not be used afterwards.
+            xs: inputs with their keys.
+            targets: their targets; None for raw rows, which contain them.
+            count: use only the first `count` samples.
+            outputs: ignored, because outputs cost nothing extra.
+
+        Returns:
+            `(run, losses, outputs)`. Outputs are `Forecasts`; for raw rows, `KeyedOutputs`.
+
+        Raises:
+            ValueError: there are no samples.
+        """
         keys = xs.keys.tolist() if isinstance(xs.keys, np.ndarray) else list(xs.keys)
         rows, most = len(keys) if count is None else count, self.slots.resident
         if not rows:
@@ -113,11 +165,13 @@ class Fleet(KeyedLearner):
             inputs = jax.tree.map(lambda leaf: np.asarray(leaf)[part], (xs.xs, targets))  # noqa: B023
             run, piece = self._piece(run, keys[part], *inputs)
             pieces.append(piece)
-        return run, *concatenated(pieces)
+        return run, *concatenate_trees(pieces)
 
     def _piece(self, run: FleetRun, keys: list[bytes], xs: Tree, targets: Tree) -> tuple[FleetRun, tuple]:
         """Learn from samples of at most as many keys as may be resident."""
-        slots, arrays, samples = self.slots.load(keys), self.slots.arrays, None
+        slots = self.slots.load(keys)
+        arrays = self.slots.arrays
+        samples = None
         # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
         order = np.argsort(slots * len(slots) + np.arange(len(slots))) if self.program.any_order else None
         if order is not None:
@@ -126,7 +180,7 @@ class Fleet(KeyedLearner):
             samples = self._scaled(arrays, slots, xs)
             xs, targets = samples.xs, samples.targets
         shared, losses, made, due = self.program.learn(run.shared, arrays, slots, xs, targets)
-        outputs: Any = Forecasts(made, due)
+        outputs: Forecasts | KeyedOutputs = Forecasts(made, due)
         if samples is not None:
             add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
             outputs = KeyedOutputs(made, due, samples)
@@ -140,23 +194,44 @@ class Fleet(KeyedLearner):
         """Standardise raw rows, and update the statistics of their keys."""
         assert self.table is not None
         series = SeriesStatistics(*(arrays[name] for name in ("statistics", "waiting", "seen")))
-        return Samples(*scaled(self.table, series, np.ascontiguousarray(rows, np.float64), slots))
+        return Samples(*scale_rows(self.table, series, np.ascontiguousarray(rows, np.float64), slots))
 
-    def answer(self, records: np.ndarray, rows: np.ndarray) -> KeyedOutputs:
+    def forward(self, records: np.ndarray, rows: np.ndarray) -> KeyedOutputs:
+        """Return the outputs that `scan` would give for raw rows, without learning. The keys must not share a model.
+
+        Args:
+            records: the record of a key for each row.
+            rows: the raw rows, each taken as the next one of its key.
+        """
         arrays = {name: records[name].copy() for name in self.slots.arrays}
         samples = self._scaled(arrays, np.arange(len(rows)), rows)
-        return KeyedOutputs(*self.program.answer(arrays, samples.xs), samples)
+        return KeyedOutputs(*self.program.forward(arrays, samples.xs), samples)
 
-    def rehearse(self, run: FleetRun) -> None:
+    def warm_up(self, run: FleetRun) -> None:
+        """Compile all programs needed for learning from raw rows, using a temporary key.
+
+        Args:
+            run: a run; it stays unchanged.
+        """
         assert self.table is not None
         fleet, rows = copy(self), self.horizon + 1
         fleet.slots = Slots({name: self.slots.fresh[name][0] for name in self.slots.arrays}, 1)
         fleet.scan(run, Keyed([b""] * rows, np.zeros((rows, self.table.columns))))
 
-    def records(self, folder: Path) -> KeyRecords:
-        return KeyRecords(self.slots, folder)
+    def records(self, folder: Path) -> FleetRecords:
+        """Open the records of all keys for reading, also while another thread learns.
+
+        Args:
+            folder: the run folder.
+        """
+        return FleetRecords(self.slots, folder)
 
     def upcoming(self, record: np.ndarray) -> KeyForecasts:
+        """Return the forecasts of the next `horizon` rows of a key.
+
+        Args:
+            record: the record of the key, trained on raw rows.
+        """
         assert self.table is not None
         scales, rows = record["waiting"], int(record["seen"])
         # Each row is forecast with the nearest step that reaches it, made some rows before the newest one.
@@ -169,7 +244,7 @@ class Fleet(KeyedLearner):
         width = 32 + sum(part.size for name, part in self.program.own.items() if name in ("xs", "targets", "outputs"))
         return max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_NUMBERS // width))
 
-    def keep_in(self, folder: Any, samples: int) -> None:
+    def keep_in(self, folder: "RunFolder", samples: int) -> None:
         self.slots.keep_in(folder.path, samples)
         folder.at_end(self.slots.close)
 

@@ -23,7 +23,7 @@ class Slots:
     """Arrays with one slot per resident key.
 
     When a new key needs a slot and none is free, the keys that have been silent longest are moved
-    to disk. There, a key is stored as the bytes of its record: its part of every array, in turn.
+    to disk. There, a key is stored as the bytes of its record: its entries of all arrays, one after another.
 
     Once `has_readers` is set, another thread may read keys: `published` returns a key as it was
     at the last call of `publish`.
@@ -92,7 +92,8 @@ class Slots:
         """
         if self.names:
             raise ValueError("this fleet already has keys. Create a new fleet for another folder.")
-        self._folder, self._oldest, self._written = folder, samples, samples
+        self._folder = folder
+        self._oldest = self._written = samples
         if samples:
             Store(folder, self.layout, write=False).close()  # raises an error if the keys are missing
         if samples or (folder / KEYS).exists():
@@ -116,7 +117,7 @@ class Slots:
             free = self.resident - len(self)
             if len(missing) > free:
                 self._evict(len(missing) - free, np.unique(slots[slots >= 0]))
-            self._bring(missing)
+            self._load_missing(missing)
             slots[without_slot] = self._known(unknown_keys)
         self._loads += 1
         self._used[slots] = self._loads
@@ -132,7 +133,7 @@ class Slots:
             new = {key: slot for key, slot in pairs if key not in self._published}
             if new:
                 records = self._records([*new.values()])
-                self._published.update((key, records[number : number + 1]) for number, key in enumerate(new))
+                self._published.update((key, records[i : i + 1]) for i, key in enumerate(new))
 
     def published(self, key: bytes) -> np.ndarray | None:
         """Return the record of a resident key as it was at the last `publish`. Safe to call from another thread.
@@ -156,7 +157,7 @@ class Slots:
         """Return the slots of keys, −1 for keys without one."""
         return np.fromiter(map(self._slot_of.get, keys, repeat(-1)), np.int64, len(keys))
 
-    def _bring(self, keys: list[bytes]) -> None:
+    def _load_missing(self, keys: list[bytes]) -> None:
         """Assign slots to keys, and fill them from disk where the key is stored there."""
         for start in range(0, len(keys), KEYS_AT_ONCE):
             part, stored = keys[start : start + KEYS_AT_ONCE], self.fresh
@@ -247,7 +248,7 @@ class Slots:
         self._files.close()
 
 
-class KeyRecords:
+class FleetRecords:
     """The records of all keys of a fleet, to be read only.
 
     Records change in place while the fleet learns. Those about to change are copied first, so that a record is read as
@@ -265,7 +266,9 @@ class KeyRecords:
     """
 
     def __init__(self, slots: Slots, folder: Path):
-        self._slots, self._store, self.fresh = slots, Store(folder, slots.layout, write=False), slots.fresh
+        self._slots = slots
+        self._store = Store(folder, slots.layout, write=False)
+        self.fresh = slots.fresh
         slots.has_readers = True
 
     def publish(self) -> None:

@@ -1,11 +1,11 @@
 """The keys of a fleet on disk: one SQLite file, in which a key has one row for each checkpoint that needs it.
 
-A row is written when its key has changed since the last checkpoint. At a checkpoint, it is numbered
-with the samples that the whole fleet has learned from; between two checkpoints, with a number
-after the first and not after the second. A checkpoint file contains its number as well, so the keys
-that belong to it are the newest rows up to that number. Later rows were left behind by
-a crash, and are removed when the run continues. Rows that no checkpoint needs any more are
-removed when their key is written again.
+A row is written when its key has changed since the last checkpoint. Its number is that of the
+checkpoint: the samples that the whole fleet has learned from. A row that is written between two
+checkpoints has a number above the first one's, and at most the second one's. So the keys that
+belong to a checkpoint are the newest rows up to its number. Later rows were left behind by a crash,
+and are removed when the run continues. Rows that no checkpoint needs any more are removed when
+their key is written again.
 """
 
 import errno
@@ -72,8 +72,8 @@ class Store:
         if not write and not self.path.exists():
             raise CheckpointError(f"{self.path} does not exist, so the keys of this run are lost. Start a new run.")
         if write:
-            os.close(open_itself(self.path, os.O_RDWR | os.O_CREAT))  # not through a symbolic link
-        with self._naming():
+            os.close(open_itself(self.path, os.O_RDWR | os.O_CREAT))
+        with self._translated_errors():
             uri = f"{self.path.absolute().as_uri()}?mode={'rw' if write else 'ro'}"
             # Python's automatic transactions would begin in the wrong places.
             self._base = sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=False)
@@ -101,7 +101,7 @@ class Store:
         Args:
             samples: the number of samples at the checkpoint.
         """
-        with self._naming():
+        with self._translated_errors():
             self._base.execute("DELETE FROM runs WHERE at > ?", (samples,))
 
     def write(
@@ -123,7 +123,7 @@ class Store:
             oldest: the number of samples at the oldest checkpoint whose rows are needed.
             durable: whether to wait until the rows survive a crash of the machine.
         """
-        with self._naming():
+        with self._translated_errors():
             self._base.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._base.execute("BEGIN IMMEDIATE")
             try:
@@ -159,16 +159,37 @@ class Store:
         Raises:
             DamagedError: the checksum does not match.
         """
-        with self._naming():
+        with self._translated_errors():
             query = "SELECT crc, content FROM runs WHERE key = ? AND at <= ? ORDER BY at DESC LIMIT 1"
             row = self._base.execute(query, (key, until)).fetchone()
         return None if row is None else self._checked(key, *row)
 
     def all(self) -> Iterator[tuple[bytes, bytes]]:
         """Iterate over all keys in order, with their newest runs."""
-        with self._naming():
+        with self._translated_errors():
             for key, crc, content in self._base.execute(f"SELECT key, crc, content {NEWEST_RUNS} ORDER BY key"):
                 yield key, self._checked(key, crc, content)
+
+    def verify(self, until: int) -> tuple[list[bytes], list[str]]:
+        """Read everything, and return all keys of a checkpoint, and what is wrong with the file.
+
+        Args:
+            until: the number of samples at the checkpoint.
+
+        Raises:
+            CheckpointError: the file cannot be read.
+        """
+        names: set[bytes] = set()
+        with self._translated_errors():
+            found = [text for (text,) in self._base.execute("PRAGMA integrity_check") if text != "ok"]
+            problems = [f"{self.path}: damaged: {text}." for text in found]
+            for key, at, crc, content in self._base.execute("SELECT key, at, crc, content FROM runs ORDER BY key"):
+                try:
+                    self._checked(key, crc, content)
+                except DamagedError as error:
+                    problems.append(str(error))
+                names |= {key} if at <= until else set()
+        return sorted(names), problems
 
     def worst(self, count: int, fewest: int) -> list[KeyErrors]:
         """Return the keys with the largest mean squared errors.
@@ -177,13 +198,13 @@ class Store:
             count: the maximum number of keys to return.
             fewest: the minimum number of scored rows of a key.
         """
-        with self._naming():
+        with self._translated_errors():
             query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {NEWEST_RUNS} AND rows >= ?"
             rows = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", (fewest, count))
             return [KeyErrors(*row) for row in rows]
 
     def __len__(self) -> int:
-        with self._naming():
+        with self._translated_errors():
             return self._base.execute("SELECT count(DISTINCT key) FROM runs").fetchone()[0]
 
     @property
@@ -192,7 +213,7 @@ class Store:
         return sum(path.stat().st_size for path in self.path.parent.glob(KEYS + "*"))
 
     def close(self) -> None:
-        with self._naming():
+        with self._translated_errors():
             self._base.close()
 
     def _checked(self, key: bytes, crc: int, content: bytes) -> bytes:
@@ -201,7 +222,7 @@ class Store:
         return content
 
     @contextmanager
-    def _naming(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         """Translate SQLite errors, naming the file: a full disk becomes an OSError, anything else a CheckpointError."""
         try:
             yield

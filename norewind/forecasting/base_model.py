@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
@@ -11,25 +11,29 @@ from typing import Any, Self
 
 import numpy as np
 
-from norewind.engines.cache import keep_compiled_from_now
+from norewind.engines.cache import keep_compiled
+from norewind.forecasting.guard import Guard, locked, uninterrupted
+from norewind.learners.learner import Forecasts, Learner
 from norewind.plotting import tables
-from norewind.scoring.metrics import counted
+from norewind.scoring.score import Score
 from norewind.storage.files import write_atomically
-from norewind.streams import Samples, StreamError, afresh
-from norewind.streams.stream import BadRow, some
+from norewind.streams import Samples, StreamError, restart_position
+from norewind.streams.stream import BadRow
+from norewind.streams.table.formats import DICT_FORMAT
 from norewind.streams.table.parsing import FIRST_ROWS
 from norewind.streams.table.python_rows import JSON_TYPES, PythonRows, plain
 from norewind.training import registry
-from norewind.training.build import build, set_precision
-from norewind.training.folder import METRICS, RunFolder, Saved
+from norewind.training.build import build, in_precision
+from norewind.training.folder import RunFolder, SavedRun
 from norewind.training.hooks import Hooks, Intervals
-from norewind.training.log import read_log
+from norewind.training.log import METRICS, read_log
 from norewind.training.notebook import live_plot
-from norewind.training.opening import Opened, open_stream
-from norewind.training.settings import SETTINGS, Settings, SettingsError
-from norewind.training.train import columns_of, describe_steps
+from norewind.training.open_stream import OpenedStream, open_stream
+from norewind.training.settings import BY_SUFFIX, Settings, SettingsError
+from norewind.training.train_folder import columns_of, describe_steps
 from norewind.training.training_loop import Training
 from norewind.training.windows import WindowedStream
+from norewind.wording import counted, first_few
 
 Row = dict[str, Any]
 # The number of rows from which the columns can be determined when a prediction is requested.
@@ -41,6 +45,9 @@ MODEL_FILE = "model.json"
 class ForecastingModel:
     """The base class of the models: a stream of rows, its learner and its run, with the settings of the command line.
 
+    Several threads may use a model: they wait for each other. Ctrl-C leaves a model as it was before or after a row,
+    and before or after `fit`.
+
     Which columns are used depends on the first rows. These are therefore held back until there
     are enough of them, or until a prediction is requested.
 
@@ -51,16 +58,15 @@ class ForecastingModel:
 
     Attributes:
         settings: the settings of the run.
+        labels: for a classifier, the original labels of the classes, by name.
         training: the run in training; None while the first rows are held back.
     """
 
-    labels: Any = None
-    """The original labels of the classes, by name; None if the targets are numbers."""
-
-    def __init__(self, settings: Settings, saved: Saved | None = None, home: Path | None = None):
-        set_precision(settings)
-        keep_compiled_from_now()
+    def __init__(self, settings: Settings, saved: SavedRun | None = None, home: Path | None = None):
+        keep_compiled()
+        self._guard = Guard()
         self.settings = settings
+        self.labels: dict[str, Any] = {}
         self.training: Training | None = None
         # The folder that the run was loaded from or saved to.
         self._home = home
@@ -75,15 +81,16 @@ class ForecastingModel:
         if saved:
             self._continue(saved)
 
-    def _continue(self, saved: Saved) -> None:
+    @in_precision
+    def _continue(self, saved: SavedRun) -> None:
         """Continue with single rows from a checkpoint."""
         opened = open_stream(self.settings, saved.entries["position"]["stream"], source=PythonRows())
         self.training = self._training(opened, saved, Hooks(metrics=self._metric_lines.append))
 
     def _training(
-        self, opened: Opened, saved: Saved | None, hooks: Hooks, *, stop_if_diverged: bool = False
+        self, opened: OpenedStream, saved: SavedRun | None, hooks: Hooks, *, stop_if_diverged: bool = False
     ) -> Training:
-        settings = replace(self.settings, source="", format="jsonl", inputs=(), targets=(), copy=())
+        settings = replace(self.settings, source="", format=DICT_FORMAT, inputs=(), targets=(), copy=())
         learner, run, window = _cached_build(settings, opened.shape)
         intervals = Intervals(metrics_every=self.settings.metrics_every, checkpoint_every=None)
         windowed = WindowedStream(opened.stream, window, saved)
@@ -98,20 +105,24 @@ class ForecastingModel:
             hooks=hooks,
         )
 
-    def _saved(self) -> Saved | None:
+    @uninterrupted
+    def _saved(self) -> SavedRun | None:
         return self.training.saved() if self.training else None
 
+    @uninterrupted
+    @in_precision
     def __getstate__(self) -> dict[str, Any]:
-        """The state for pickle and copy. A copy is a separate run: the folder belongs to the original."""
+        """Return the state for pickle and copy. A copy is a separate run: the folder belongs to the original."""
         return {**self.__dict__, "training": None, "_home": None, "saved": self._saved()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("saved")
         self.__dict__.update(deepcopy(state))
-        set_precision(self.settings)
         if saved:
             self._continue(saved)
 
+    @locked
+    @in_precision
     def learn_one(self, row: Any) -> None:
         """Learn from one more row.
 
@@ -127,17 +138,22 @@ class ForecastingModel:
             why = f"the method {method} learns from windows of {window} rows"
             raise SettingsError(f"learn_one: {why}. Use fit, or a method without windows.")
         if self.training is None:
-            self._first_rows.append(row)
-            if len(self._first_rows) >= (1 if self.settings.inputs and self.settings.targets else FIRST_ROWS):
-                self._open()
+            rows = [*self._first_rows, row]
+            if len(rows) < (1 if self.settings.inputs and self.settings.targets else FIRST_ROWS):
+                self._first_rows = rows
+            else:
+                self._open(rows)
+            self._note_row(row)
         else:
-            self.training.learn_row(row)
-        self._note_row(row)
+            with self._guard:
+                self.training.learn_row(row)
+                self._note_row(row)
 
-    def _open(self, *, min_rows: int = 1) -> Training | None:
+    def _open(self, rows: list[Row] | None = None, *, min_rows: int = 1) -> Training | None:
         """Determine the columns from the first rows, and learn from these rows.
 
         Args:
+            rows: the first rows; by default those that were held back.
             min_rows: do so only if there are at least this many rows.
 
         Returns:
@@ -147,31 +163,34 @@ class ForecastingModel:
             StreamError: a row is bad.
             SettingsError: the settings do not fit the columns.
         """
-        if self.training is None and len(self._first_rows) >= min_rows:
-            rows = self._first_rows
+        rows = self._first_rows if rows is None else rows
+        if self.training is None and len(rows) >= min_rows:
+            lines: list[dict[str, Any]] = []
             try:
                 opened = open_stream(self.settings, None, source=PythonRows(rows))
-                training = self._training(opened, None, Hooks(metrics=self._metric_lines.append))
+                training = self._training(opened, None, Hooks(metrics=lines.append))
             except (StreamError, SettingsError):
-                del rows[-1]  # only the newest row is rejected
+                self._first_rows = self._first_rows[: len(rows) - 1]  # only the newest row is rejected
                 raise
-            self.training = training
-            self._first_rows = []
             problem = None
             for row in rows:
                 try:
                     training.learn_row(row)
                 except StreamError as error:
                     problem = problem or error
+            with self._guard:
+                self.training, self._metric_lines, self._first_rows = training, lines, []
             if problem:
                 raise problem
         return self.training
 
     @property
+    @uninterrupted
+    @in_precision
     def lines(self) -> list[dict[str, Any]]:
         """The lines of metrics so far, up to date."""
         if self.training:
-            self.training.add_up()
+            self.training.update_metrics()
         return self._metric_lines
 
     @property
@@ -179,7 +198,9 @@ class ForecastingModel:
         """The number of rows that the model has learned from."""
         return (self.training.samples if self.training else 0) + len(self._first_rows)
 
-    def _predict_at(self, row: Any) -> tuple[Any, Samples, Any] | None:
+    @uninterrupted
+    @in_precision
+    def _predict_at(self, row: Any) -> tuple[Score, Samples, Forecasts] | None:
         """Predict at a row, as if it were the next one, without learning from it.
 
         Args:
@@ -195,11 +216,14 @@ class ForecastingModel:
         if training is None:
             return None
         try:
-            samples = training.windowed.stream.peek([row])
+            samples = training.windowed.rows.peek([row])
         except BadRow as problem:
             raise StreamError(f"the row is bad: {problem}.") from None
+        assert isinstance(training.learner, Learner)
         return training.score, samples, training.learner.forward(training.run_so_far(), samples.xs)[1]
 
+    @locked
+    @in_precision
     def fit(self, data: Any, hooks: Hooks = Hooks()) -> Self:  # noqa: B008 (frozen)
         """Learn from many rows. A second call continues with more rows. If it fails, the model is unchanged.
 
@@ -217,42 +241,47 @@ class ForecastingModel:
         rows = None if isinstance(data, str | os.PathLike) else map(self._note_row, iterate_rows(data))
         if self._first_rows:
             self._open()
-        before, saved, given = self.settings, self._saved(), None
+        before, labels = self.settings, dict(self.labels)
+        saved, given = self._saved(), None
         position = saved.entries["position"]["stream"] if saved else None
         if rows is None:
             settings = self._file_settings(os.fspath(data))
-            position = position and afresh(position)
+            position = position and restart_position(position)
         else:
             settings, given = before, PythonRows(rows)
             if not given.peek():
                 return self
         opened, lines = open_stream(settings, position, source=given), []
         with opened.stream, live_plot(hooks, opened.score.unit) as hooks:
-            self.settings = settings
             try:
+                self.settings = settings
                 training = self._training(
                     opened, saved, hooks.adding(metrics=lines.append), stop_if_diverged=settings.stop_if_diverged
                 )
-                training.until()
+                training.train_until()
                 if not hooks.should_stop() and (line := training.unfinished_line()):
                     hooks.metrics(line)
+                with self._guard:
+                    self._metric_lines += lines
+                    self._continue(training.saved())
+                    labels = self.labels
             except BaseException:
-                self.settings = before
+                self.settings, self.labels = before, labels
                 raise
-        self._metric_lines += lines
-        self._continue(training.saved())
         return self
 
     def _file_settings(self, path: str) -> Settings:
-        """The settings to read a file with."""
+        """Return the settings to read a file with."""
         settings = replace(self.settings, source=path, format="auto", final=True).with_format()
         if not settings.has_rows:
-            raise SettingsError(f"{path}: pass rows, or a file whose name ends in .csv, .jsonl or .ndjson.")
+            raise SettingsError(f"{path}: pass rows, or a file whose name ends in {' or '.join(BY_SUFFIX)}.")
         if self.training and settings.kind != self.settings.kind:
             kinds = f"the model has learned from {self.settings.kind}, but this file is {settings.kind}"
-            raise SettingsError(f"{path}: {kinds}. Read it into a data frame, and pass that.")
+            raise SettingsError(f"{path}: {kinds}. Read it into a data frame and pass that instead.")
         return settings
 
+    @uninterrupted
+    @in_precision
     def save(self, folder: str | Path) -> None:
         """Save the model as a run folder, which `norewind.load` and the command line can open.
 
@@ -264,15 +293,16 @@ class ForecastingModel:
         """
         training = self._open()
         if training is None:
-            raise SettingsError("there is nothing to save yet: fit the model, or let it learn some rows.")
+            raise SettingsError("there is nothing to save yet: call fit or learn_one first.")
         path = Path(folder)
         is_home = path.resolve() == self._home
         with RunFolder(path, keep=self.settings.keep, mode="resume" if is_home else "new") as run_folder:
-            if (path / SETTINGS).exists() and not is_home:
-                raise SettingsError(f"{path} already holds a run. Choose another folder.")
             if run_folder.entries.get("samples", 0) > self.samples:
                 raise SettingsError(f"{path} holds a later state of this run. Load it, or choose another folder.")
-            run_folder.begin(self.settings, columns_of(training.windowed.stream))
+            run_folder.begin(self.settings, columns_of(training.windowed.rows))
+            # Before the checkpoint, which then completes the model: without one, the folder holds none.
+            about = {"model": type(self).__name__} | ({"labels": self.labels} if self.labels else {})
+            write_atomically(path / MODEL_FILE, json.dumps(about, ensure_ascii=False).encode())
             log = run_folder.log(METRICS)
             log.write(self.lines[self._written_lines if is_home else 0 :])
             run_folder.save(self.samples, training.run, training.entries())
@@ -280,29 +310,31 @@ class ForecastingModel:
             if line := training.unfinished_line():
                 log.write([line])
         self._home, self._written_lines = path.resolve(), len(self.lines)
-        about = {"model": type(self).__name__} | ({} if self.labels is None else {"labels": self.labels})
-        write_atomically(path / MODEL_FILE, json.dumps(about, ensure_ascii=False).encode())
 
     def _note_row(self, row: Row) -> Row:
         """Note a row that is learned from. Returns it."""
         return row
 
     def __repr__(self) -> str:
-        return tables.facts_as_text(*self._facts())
+        title, facts = self._facts()
+        return "\n".join([title, *(f"  {name}: {value}" for name, value in facts.items())])
 
     def _repr_html_(self) -> str:
-        return tables.facts_as_html(*self._facts())
+        title, facts = self._facts()
+        return tables.markdown_as_html(tables.markdown([title, ""], facts.items()))
 
+    @uninterrupted
+    @in_precision
     def _facts(self) -> tuple[str, dict[str, str]]:
         training = self.training
         title = f"{type(self).__name__} after {counted(self.samples, 'row')}"
         if training is None:
             return title, {"method": self.settings.method}
-        stream, last = training.windowed.stream, training.unfinished_line()
+        stream, last = training.windowed.rows, training.unfinished_line()
         lines = [*self.lines, *([last] if last else [])]
         facts = {
-            "inputs": some(stream.inputs, 6),
-            "targets": f"{some(stream.targets, 6)}, {describe_steps(stream.steps)}",
+            "inputs": first_few(stream.inputs, 6),
+            "targets": f"{first_few(stream.targets, 6)}, {describe_steps(stream.steps)}",
             "method": self.settings.method,
         }
         if lines and (loss := lines[-1]["mean"]) is not None:
@@ -330,6 +362,7 @@ def iterate_rows(data: Any) -> Iterator[dict[str, Any]]:
         return map(as_row, data.iter_rows(named=True))
     if hasattr(data, "itertuples"):  # pandas
         names = [str(name) for name in data.columns]
+        _check_names(names)
         return (as_row(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
     if isinstance(data, bytes) or not isinstance(data, Iterable):
         kinds = "a data frame, an array or an iterable of dicts"
@@ -344,13 +377,22 @@ def as_row(row: Any) -> dict[str, Any]:
         StreamError: it is neither a mapping nor a vector.
     """
     if type(row) is dict or isinstance(row, Mapping):
-        return {
+        values = {
             name if type(name) is str else str(name): value if type(value) in JSON_TYPES else plain(value)
             for name, value in row.items()
         }
+        if len(values) < len(row):
+            _check_names(list(map(str, row)))
+        return values
     if hasattr(row, "to_dict"):  # a row of pandas
+        _check_names(list(map(str, row.index)))
         return as_row(row.to_dict())
     if isinstance(row, str | bytes) or not (hasattr(row, "__len__") or hasattr(row, "__float__")) or np.ndim(row) > 1:
         raise StreamError(f"a row must be a dict or a vector of numbers, not a {type(row).__name__}.")
     values = np.atleast_1d(np.asarray(row)).tolist()
     return {str(number): plain(value) for number, value in enumerate(values, 1)}
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise StreamError(f"the column {twice[0]!r} appears twice; column names must be unique.")

@@ -4,20 +4,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from norewind.fleets.fleet import Fleet
 from norewind.forecasting.predict import open_at_end, training_at_end
-from norewind.learners.steps import nearest_steps
+from norewind.learners.horizon import nearest_steps
+from norewind.learners.learner import RowLearner
 from norewind.scoring.class_score import ClassScore
+from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
 from norewind.sweeps.parts import shard_folders
 from norewind.training.build import build, set_precision
-from norewind.training.folder import Saved, saved_run
+from norewind.training.folder import SavedRun, saved_run
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The largest number of rows that can be forecast at once.
 MAX_ROWS = 100_000
@@ -43,7 +49,7 @@ class Forecast(NamedTuple):
     deviations: np.ndarray = np.zeros((0, 0))
     recent: np.ndarray = np.zeros((0, 0, 3))
 
-    def figure(self) -> Any:
+    def figure(self) -> "Figure":
         """Draw the newest rows and the forecasts, as a Matplotlib figure."""
         from norewind.plotting.figures import rows_figure
 
@@ -52,7 +58,7 @@ class Forecast(NamedTuple):
         return rows_figure(self.recent, self.columns, self.entries[0]["for"] - 1, ahead, times)
 
 
-def forecast(settings: Settings, saved: Saved, rows: int | None = None) -> Forecast:
+def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Forecast:
     """Forecast the next rows. The source is not needed, and the run is not changed.
 
     Rows up to the horizon are forecast directly. For later ones, the model is given its own
@@ -83,32 +89,33 @@ def forecast_next_rows(settings: Settings, training: Training, rows: int | None 
         training: the run.
         rows: the number of rows, which `check_rows` has accepted.
     """
-    training.add_up()
-    score = training.score
+    training.update_metrics()
+    score, learner = training.score, training.learner
+    assert isinstance(learner, RowLearner)
     if isinstance(score, ClassScore):
-        logits = training.learner.upcoming(training.run_so_far())[:rows]
+        logits = learner.upcoming(training.run_so_far())[:rows]
         classes = zip(*score.likeliest(log_probabilities(logits)), strict=True)
         return Forecast(_entries(training, [{"forecast": name, "probability": share} for name, share in classes]))
     assert isinstance(score, RowScore)
-    means, deviations = _means_and_deviations(settings, training, score, rows)
+    means, deviations = _means_and_deviations(settings, training, learner, score, rows)
     rows_ahead = zip(means.tolist(), deviations.tolist(), strict=True)
     values = [{"forecast": score.by_column(mean), "deviation": score.by_column(spread)} for mean, spread in rows_ahead]
-    return Forecast(_entries(training, values), score.columns, means, deviations, score.state["recent"])
+    return Forecast(_entries(training, values), score.columns, means, deviations, score.state.recent)
 
 
 def _entries(training: Training, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add the number of each forecast row to its values, and its time if times are regular."""
-    times = training.windowed.stream.times_ahead(len(values))
+    times = training.windowed.rows.times_ahead(len(values))
     when = [{}] * len(values) if times is None else [{"time": time} for time in times]
     rows = enumerate(zip(when, values, strict=True), 1)
     return [{"for": training.received + step, **time, "step": step, **value} for step, (time, value) in rows]
 
 
 def _means_and_deviations(
-    settings: Settings, training: Training, score: RowScore, rows: int | None
+    settings: Settings, training: Training, learner: RowLearner, score: RowScore, rows: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Forecast numbers directly up to the horizon, then from the forecasts."""
-    stream, learner, run = training.windowed.stream, training.learner, training.run_so_far()
+    stream, run = training.windowed.rows, training.run_so_far()
     horizon, width = score.horizon, len(score.columns)
     rows = rows or (horizon if horizon > 1 else 24)
     # Each row is forecast with the nearest step that reaches it, made `late` rows before the newest one.
@@ -153,12 +160,12 @@ def check_rows(settings: Settings, rows: int | None) -> None:
     if rows is None:
         return
     if not isinstance(rows, int | np.integer) or not 1 <= rows <= MAX_ROWS:
-        raise SettingsError(f"the number of rows to forecast (--steps) must be from 1 to {MAX_ROWS:,}, not {rows!r}.")
+        raise SettingsError(f"the number of rows to forecast must be from 1 to {MAX_ROWS:,}, not {rows!r}.")
     if settings.loss == "classes" and rows > horizon:
         reach = "one row" if horizon == 1 else f"{horizon} rows"
-        raise SettingsError(f"this run forecasts classes {reach} ahead: to go further, train with --horizon {rows}.")
+        raise SettingsError(f"this run forecasts classes {reach} ahead: to go further, train with horizon={rows}.")
     if settings.key is not None and rows > horizon:
-        raise SettingsError(f"--steps: a fleet forecasts no further than its horizon, which is {horizon}.")
+        raise SettingsError(f"a fleet forecasts no further than its horizon, which is {horizon}.")
 
 
 def fleet_forecasts(path: Path, settings: Settings, rows: int | None = None) -> Iterator[dict[str, Any]]:
@@ -186,8 +193,10 @@ def _folder_forecasts(folder: Path, rows: int) -> Iterator[dict[str, Any]]:
     opened = open_at_end(settings, saved)
     with opened.stream:
         # Keys are read one at a time.
-        fleet: Any = build(replace(settings, resident=1), opened.shape).learner
-    score: Any = opened.score
+        fleet = build(replace(settings, resident=1), opened.shape).learner
+    score = opened.score
+    assert isinstance(fleet, Fleet)
+    assert isinstance(score, KeyedScore)
     with closing(fleet.records(folder)) as records:
         for key, record in records.on_disk():
             outputs, mean, deviation, newest, rows_so_far = fleet.upcoming(record)

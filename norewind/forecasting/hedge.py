@@ -16,6 +16,10 @@ class Hedge:
     Args:
         predictors: the number of predictions to combine, K.
 
+    Attributes:
+        errors: the sum of the absolute errors of each predictor.
+        gap: the mixability gap so far: the weighted mean loss minus the mix loss, summed over rows.
+
     >>> hedge = Hedge(2)
     >>> for target in range(10):
     ...     hedge.learn([target + 0.1, 0.0], target)
@@ -26,10 +30,9 @@ class Hedge:
     def __init__(self, predictors: int):
         self.errors = [0.0] * predictors
         self.gap = 0.0
-        """The mixability gap so far: the weighted mean loss minus the mix loss, summed over rows."""
 
     def mixed(self, predictions: Sequence[float]) -> float:
-        """The weighted average of predictions.
+        """Return the weighted average of predictions.
 
         Args:
             predictions: one per predictor.

@@ -11,10 +11,15 @@ import numpy as np
 
 from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
 from norewind.forecasting.forecasts import check_rows, forecast_next_rows
+from norewind.forecasting.guard import uninterrupted
+from norewind.scoring.number_score import NumberScore
+from norewind.scoring.score import log_probabilities
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
+from norewind.streams.table.formats import DICT_FORMAT
+from norewind.training.build import in_precision
 from norewind.training.folder import saved_run
-from norewind.training.settings import Settings, SettingsError
+from norewind.training.settings import Settings, SettingsError, check_scopes
 
 # The name of a column, or several names.
 Names = str | Sequence[str]
@@ -53,6 +58,7 @@ class Forecaster(ForecastingModel):
         if (found := self._predict_at(row)) is None:
             return None
         score, samples, outputs = found
+        assert isinstance(score, NumberScore)
         if score.horizon:
             return self._value(score.by_column(score.forecasts_in_units(samples, outputs)[0].tolist()))
         values, _ = score.predictions_and_errors(samples, outputs)
@@ -74,7 +80,7 @@ class Forecaster(ForecastingModel):
         return self._ahead("forecast", rows)
 
     def spread(self, rows: int = 1) -> list[Any]:
-        """The standard deviations of the forecasts of the next rows.
+        """Return the standard deviations of the forecasts of the next rows.
 
         Args:
             rows: the number of rows.
@@ -84,15 +90,17 @@ class Forecaster(ForecastingModel):
         """
         return self._ahead("deviation", rows)
 
+    @uninterrupted
+    @in_precision
     def _ahead(self, entry: str, rows: int) -> list[Any]:
         check_rows(self.settings, rows)
         if (training := self._open()) is None:
-            raise StreamError("there is nothing to forecast from yet: fit the model, or let it learn some rows.")
+            raise StreamError("there is nothing to forecast from yet: call fit or learn_one first.")
         entries = forecast_next_rows(self.settings, training, rows).entries
         return [self._value(each[entry]) for each in entries]
 
     def _value(self, values: dict[str, Any]) -> Any:
-        """The value alone if one target was named, otherwise the dict."""
+        """Return the value alone if one target was named, otherwise the dict."""
         targets = self.settings.targets
         if len(targets) != 1:
             return values
@@ -130,6 +138,7 @@ class AnomalyDetector(ForecastingModel):
         if (found := self._predict_at(row)) is None:
             return 0.0
         score, samples, outputs = found
+        assert isinstance(score, NumberScore)
         return score.surprise(score.predictions_and_errors(samples, outputs)[1][0]) or 0.0
 
 
@@ -155,7 +164,6 @@ class Classifier(ForecastingModel):
     def __init__(self, target: str, horizon: int = 0, *, inputs: Names = (), **settings: Any):
         names = {"targets": (target,), "inputs": names_of(inputs)}
         super().__init__(settings_for_rows({**settings, "loss": "classes"}, horizon=horizon, **names))
-        self.labels = {}
 
     def predict_one(self, row: Any) -> Any:
         """Predict the most likely class, without learning from the row.
@@ -180,12 +188,11 @@ class Classifier(ForecastingModel):
         """
         if (found := self._predict_at(row)) is None or self.training is None:
             return {}
-        made, names = found[2].made, self.training.windowed.stream.classes
+        made, names = found[2].made, self.training.windowed.rows.classes
         # The classes seen so far, at the nearest step.
-        by_step = np.asarray(made, np.float64).reshape(len(self.settings.steps), -1)
-        logarithms = by_step[0, : len(names)]
-        shares = np.exp(logarithms - logarithms.max())
-        return dict(zip((self.labels.get(n, n) for n in names), (shares / shares.sum()).tolist(), strict=True))
+        logits = np.reshape(made, (len(self.settings.steps), -1))[0, : len(names)]
+        probabilities = np.exp(log_probabilities(logits)).tolist()
+        return dict(zip((self.labels.get(n, n) for n in names), probabilities, strict=True))
 
     def _note_row(self, row: dict[str, Any]) -> dict[str, Any]:
         value = row.get(self.settings.targets[0])
@@ -195,7 +202,7 @@ class Classifier(ForecastingModel):
 
 
 def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:
-    """The settings of a run on rows from Python. They are treated like JSON lines from a pipe.
+    """Return the settings of a run on rows from Python, which are treated like JSON lines from a pipe.
 
     Args:
         settings: settings of `norewind train` that the user passed.
@@ -209,7 +216,10 @@ def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:
         close = get_close_matches(name, known, 1)
         meant = f" Did you mean {close[0]}?" if close else ""
         raise SettingsError(f"there is no setting {name}.{meant} Settings are those of norewind train, with _ for -.")
-    return Settings(**{"source": "-", "format": "jsonl", **settings, **given})
+    described = Settings(**{"source": "-", "format": DICT_FORMAT, **settings, **given})
+    # `fit` may read a CSV file.
+    check_scopes(described, settings.keys() - {"header", "delimiter"})
+    return described
 
 
 def names_of(names: Names) -> tuple[str, ...]:
@@ -226,13 +236,13 @@ def load(folder: str | Path) -> Any:
         A `Forecaster`, `Classifier` or `AnomalyDetector`.
 
     Raises:
-        SettingsError: the run was not trained on CSV or JSON lines.
+        SettingsError: the run was not trained on rows.
         StreamError: the file that describes the model is damaged.
     """
     folder, path = Path(folder), Path(folder) / MODEL_FILE
     settings, saved = saved_run(folder)
     if not settings.has_rows:
-        raise SettingsError(f"{folder} has learned from {settings.kind}: only runs on CSV or JSON lines can be loaded.")
+        raise SettingsError(f"{folder} has learned from {settings.kind}: only runs on rows can be loaded.")
     try:
         about = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from norewind.scoring.text_score import LineScore
-from norewind.streams import afresh
+from norewind.learners.learner import Learner
+from norewind.scoring.score import log_probabilities
+from norewind.scoring.text_score import LineScore, SymbolScore
+from norewind.storage.checkpoint import CheckpointError
+from norewind.streams import ByteStream, CharacterStream, StreamError, TaskStream, restart_position
 from norewind.training.build import build, set_precision
-from norewind.training.folder import Saved
-from norewind.training.opening import Opened, open_stream
+from norewind.training.folder import SavedRun
+from norewind.training.open_stream import OpenedStream, open_stream
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
 from norewind.training.windows import WindowedStream, count_of
@@ -19,7 +22,7 @@ from norewind.training.windows import WindowedStream, count_of
 
 def predictions(
     settings: Settings,
-    saved: Saved,
+    saved: SavedRun,
     source: str | None = None,
     *,
     learn: bool = False,
@@ -45,19 +48,20 @@ def predictions(
     """
     if settings.key is not None:
         raise SettingsError(
-            "a run with keys only predicts while it learns: train it with --predictions file, or use norewind resume."
+            'a run with keys only predicts while it learns: train it with predictions="file", or use norewind resume.'
         )
     position, settings = saved.entries["position"]["stream"], replace(settings, final=True)
     if source is not None:
-        position, settings = afresh(position), replace(settings, source=source)
+        position, settings = restart_position(position), replace(settings, source=source)
     limit = None if settings.samples is None else int(settings.samples)
     opened = open_stream(settings, position, stop=should_stop)
     with opened.stream:
         training = restored_training(settings, saved, opened)
         if isinstance(opened.score, LineScore) and source is not None:
             # The typical surprise of a line is known from training; only the run's own stream continues a line.
-            opened.score.state |= {"begun": False, "line": 1, "symbols": [], "bits": []}
+            opened.score.start_text()
         learner = training.learner
+        assert isinstance(learner, Learner)
         if fresh:
             training.run = learner.reset(training.run)
         window = training.window if learn else 1
@@ -88,7 +92,7 @@ def predictions(
                 return
 
 
-def restored_training(settings: Settings, saved: Saved, opened: Opened) -> Training:
+def restored_training(settings: Settings, saved: SavedRun, opened: OpenedStream) -> Training:
     """Return the training of a run folder at a checkpoint, without the folder.
 
     Args:
@@ -104,7 +108,7 @@ def restored_training(settings: Settings, saved: Saved, opened: Opened) -> Train
     return Training(WindowedStream(opened.stream, window, saved), learner, run, saved, score=opened.score)
 
 
-def training_at_end(settings: Settings, saved: Saved) -> Training:
+def training_at_end(settings: Settings, saved: SavedRun) -> Training:
     """Return the training of a run folder where it stopped, with an empty source.
 
     Args:
@@ -114,20 +118,33 @@ def training_at_end(settings: Settings, saved: Saved) -> Training:
     return restored_training(settings, saved, open_at_end(settings, saved))
 
 
-def open_at_end(settings: Settings, saved: Saved) -> Opened:
+def open_at_end(settings: Settings, saved: SavedRun) -> OpenedStream:
     """Open the stream of a run folder where the run stopped, with an empty source.
 
     Args:
         settings: the settings of the run.
         saved: its checkpoint.
+
+    Raises:
+        CheckpointError: the run has not learned from anything yet.
     """
     # A task generates its samples from its position, so it keeps its source.
     source = settings.source if settings.kind == "task" else os.devnull
-    return open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
+    try:
+        return open_stream(replace(settings, source=source), saved.entries["position"]["stream"], continues=True)
+    except StreamError:
+        if saved.entries["samples"]:
+            raise
+        raise _untrained_error(saved) from None
+
+
+def _untrained_error(saved: SavedRun) -> CheckpointError:
+    folder = saved.path.parent.parent
+    return CheckpointError(f"{folder} has learned from nothing yet. Train it first: norewind resume {folder}")
 
 
 def generate_text(
-    settings: Settings, saved: Saved, length: int, *, prompt: str = "", temperature: float = 1.0, seed: int = 0
+    settings: Settings, saved: SavedRun, length: int, *, prompt: str = "", temperature: float = 1.0, seed: int = 0
 ) -> bytes:
     """Generate text with the model of a run. Only symbols that the run has seen are generated.
 
@@ -144,14 +161,22 @@ def generate_text(
 
     Raises:
         SettingsError: the run was trained on rows.
+        CheckpointError: the run has not learned from anything yet.
     """
     if settings.has_rows:
         raise SettingsError("this run forecasts numbers; only a run on bytes or text can generate text.")
-    training, random, written = training_at_end(settings, saved), np.random.default_rng(seed), []
+    training, random = training_at_end(settings, saved), np.random.default_rng(seed)
+    score, learner = training.score, training.learner
+    assert isinstance(score, SymbolScore)
+    assert isinstance(learner, Learner)
+    written: list[int] = []
     with training.windowed.stream as stream:
+        if not any(score.state.seen):
+            raise _untrained_error(saved)
+        assert isinstance(stream, ByteStream | CharacterStream | TaskStream)
         if prompt:
             xs = stream.encode(prompt)
-        elif settings.kind == "task":
+        elif isinstance(stream, TaskStream):
             xs = stream.take(1).xs
         else:
             # The model has not yet read the last symbol of the stream, nor those that wait for their window.
@@ -159,10 +184,8 @@ def generate_text(
             xs = np.array([*([] if waiting is None else waiting.xs), stream.position()["previous"] or 0], np.int32)
         run = training.run
         for _ in range(length):
-            run, outputs = training.learner.forward(run, xs)
-            logits = np.asarray(outputs[-1], np.float64)
-            chances = np.where(training.score.state["seen"], logits / temperature, -np.inf)
-            chances = np.exp(chances - chances.max())
-            written.append(random.choice(len(chances), p=chances / chances.sum()))
+            run, outputs = learner.forward(run, xs)
+            logits = np.where(score.state.seen, np.asarray(outputs[-1], np.float64) / temperature, -np.inf)
+            written.append(random.choice(len(logits), p=np.exp(log_probabilities(logits))))
             xs = np.array(written[-1:], np.int32)
         return stream.decode(np.array(written, np.int32))

@@ -8,14 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from norewind.forecasting import models
+from norewind.forecasting.guard import Guard, uninterrupted
 from norewind.forecasting.hedge import Hedge
 from norewind.streams import StreamError
+from norewind.wording import missing_package
 
 try:
     from river import base
     from river.time_series.base import Forecaster as BaseForecaster
 except ImportError:
-    raise ImportError("norewind.forecasting.river needs River: run pip install '.[river]' in a clone") from None
+    raise ImportError(f"norewind.forecasting.river: {missing_package('river', 'river')}.") from None
 
 Features = dict[Any, Any]
 TARGET, NOTHING = "(target)", "(nothing)"
@@ -37,7 +39,11 @@ class _RiverModel:
     target_is_input = False
 
     def __init__(self, method: str = "auto", budget: float = 50.0, seed: int = 0, settings: dict | None = None):
-        self.method, self.budget, self.seed, self.settings = method, budget, seed, settings
+        self.method = method
+        self.budget = budget
+        self.seed = seed
+        self.settings = settings
+        self._guard = Guard()
         self._model: Any = None
         self._names: list[str] = []
         self._asked_row: Any = None
@@ -65,6 +71,7 @@ class _RiverModel:
     def _row(self, x: Features) -> dict[str, Any]:
         return {name: x.get(name, 0.0 if name == NOTHING else None) for name in self._names}
 
+    @uninterrupted
     def _ask(self, question: str, x: Features) -> Any:
         """Call the model's method `question` on a row; None if the row is bad. The answer is kept until it learns."""
         row = self._row(_usable(x))
@@ -94,6 +101,7 @@ class RiverRegressor(_RiverModel, base.Regressor):
 
     model_options: ClassVar = {"targets": TARGET, "horizon": 0}
 
+    @uninterrupted
     def learn_one(self, x: Features, y: Any) -> None:
         """Learn from a row.
 
@@ -128,6 +136,7 @@ class RiverForecaster(_RiverModel, BaseForecaster):
     target_is_input = True
     _kept_forecasts: Sequence[float] = ()
 
+    @uninterrupted
     def learn_one(self, y: Any, x: Features | None = None) -> None:
         """Learn from the next number of the series.
 
@@ -147,8 +156,9 @@ class RiverForecaster(_RiverModel, BaseForecaster):
         """
         return [self._hedge.mixed((value, self._newest)) for value in self._forecasts(horizon)]
 
+    @uninterrupted
     def _forecasts(self, horizon: int) -> Sequence[float]:
-        """The forecasts of the model. They are kept until it learns."""
+        """Return the forecasts of the model. They are kept until it learns."""
         if len(self._kept_forecasts) < horizon:
             values = [None] * horizon if self._model is None else self._model.forecast(horizon)
             self._kept_forecasts = [self._newest if value is None else value for value in values]
@@ -168,6 +178,7 @@ class RiverClassifier(_RiverModel, base.Classifier):
     def _multiclass(self) -> bool:
         return True
 
+    @uninterrupted
     def learn_one(self, x: Features, y: Any) -> None:
         """Learn from a row.
 
@@ -196,6 +207,7 @@ class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
 
     model_class = models.AnomalyDetector
 
+    @uninterrupted
     def learn_one(self, x: Features) -> None:
         """Learn from a row.
 
@@ -214,7 +226,7 @@ class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
 
 
 def _usable(x: Features) -> dict[str, Any]:
-    """The features that are numbers or text, by name. Others, such as times, need an encoder in the pipeline."""
+    """Return the features that are numbers or text, by name. Others, such as times, need an encoder in the pipeline."""
     return {
         str(name): _finite(value) if _is_number(value) else value
         for name, value in x.items()

@@ -9,12 +9,13 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.estimator import Loss
-from norewind.core.run import NonFiniteError, Run
+from norewind.core.run import NonFiniteError, Run, nonfinite_error
 from norewind.core.trees import Tree
+from norewind.learners.horizon import check_steps, is_not_forecast, same_length, upcoming_forecasts
+from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Forecasts, RowLearner
-from norewind.learners.online import Online
-from norewind.learners.packing import PackedOnline
-from norewind.learners.steps import checked_steps, is_not_forecast, same_length, upcoming_forecasts
+from norewind.learners.online import OnlineLearner
+from norewind.learners.packing import PackedLearner
 
 
 class AheadRun(NamedTuple):
@@ -36,13 +37,14 @@ class AheadRun(NamedTuple):
 
     @property
     def carry(self) -> Tree:
+        """The carry of the inner run: like a `Run`, the run of a `NonFiniteError` has one."""
         return self.run.carry
 
     def __repr__(self) -> str:
-        return f"AheadRun(samples={self.samples}, up to {len(self.xs)} rows wait for their targets, {self.run!r})"
+        return f"AheadRun(samples={self.samples}, up to {len(self.xs)} pending rows, {self.run!r})"
 
 
-class Ahead(RowLearner):
+class AheadLearner(RowLearner):
     """A network that forecasts rows, with one output per step and target.
 
     At every row it learns from the newest row whose targets have all arrived, with the state
@@ -67,7 +69,7 @@ class Ahead(RowLearner):
     >>> cell, loss = norewind.cells.gru(inputs=1, hidden=8, outputs=1), norewind.losses.known_squared_error
     >>> optimizer = norewind.adam(norewind.inverse_sqrt(1e-2, alpha=0.03))
     >>> learner = norewind.online(norewind.rtrl(cell.transition, loss), optimizer)
-    >>> ahead = norewind.learners.Ahead(learner, loss, steps=(3,))
+    >>> ahead = norewind.learners.AheadLearner(learner, loss, steps=(3,))
     >>> start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     >>> row = np.zeros(1, np.float32)
     >>> wave = np.sin(np.arange(3_000) / 5, dtype=np.float32)[:, None]
@@ -78,16 +80,16 @@ class Ahead(RowLearner):
 
     def __init__(
         self,
-        learner: Online | PackedOnline,
+        learner: OnlineLearner | PackedLearner,
         loss: Loss | None,
         steps: Sequence[int],
         window: int = 1,
         *,
         parts: int = 1,
     ):
-        checks.at_least_one("Ahead: window", window)
+        checks.check_at_least_one("AheadLearner: window", window)
         self.learner = learner
-        self.steps = checked_steps("Ahead", steps)
+        self.steps = check_steps("AheadLearner", steps)
         self.window = window
         self.parts = parts
         # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
@@ -138,7 +140,7 @@ class Ahead(RowLearner):
             inner, losses, made = self.learner.scan(run.run, xs, targets, count=count, outputs=True)
         except NonFiniteError as error:
             good, _, _ = self.scan(run, xs, targets, count=idle + error.step - 1 - int(run.run.steps))
-            raise NonFiniteError(str(error), error.step, good) from None
+            raise nonfinite_error(good, error.step) from None
         made = np.asarray(made).reshape(*np.shape(xs)[:-1], -1)
         new = run._replace(run=inner, samples=run.samples + count * self.window)
         return new, np.asarray(losses), Forecasts(made, made)
@@ -194,12 +196,12 @@ class Ahead(RowLearner):
         waiting, due = self._exchange(run, made, count)
         return AheadRun(inner, run.xs, run.targets, waiting, run.samples + count), Forecasts(made, due)
 
-    def _exchange(self, run: AheadRun, made: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray | None]:
+    def _exchange(self, run: AheadRun, made: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the forecasts that wait after the first of these rows, and the earlier forecasts of these rows."""
         if not self.horizon:
             return run.outputs, made
         if self._losses is None:
-            return run.outputs, None
+            return run.outputs, made[:0]
         waiting = np.concatenate((run.outputs, made))
         due = _blocks_at(waiting, self.horizon - self._steps, len(made), self.parts)
         due[rows:] = 0
@@ -207,16 +209,19 @@ class Ahead(RowLearner):
 
     def upcoming(self, run: AheadRun) -> np.ndarray:
         rows, outputs = run.outputs.shape
-        ring = run.outputs.reshape(rows, self.parts, outputs // self.parts)
-        return upcoming_forecasts(ring, self.steps, rows)
+        queue = run.outputs.reshape(rows, self.parts, outputs // self.parts)
+        return upcoming_forecasts(queue, self.steps, rows)
 
-    def for_keys(self, run: AheadRun, *, share: bool = False) -> Any:
-        from norewind.learners.keys.networks import KeyedNetworks, PendingRows
+    def for_keys(self, run: AheadRun, *, share: bool = False) -> KeyedProgram:
+        from norewind.learners.keyed.networks import KeyedNetworks, PendingRows
 
         if self.window > 1:
             return super().for_keys(run, share=share)
         pending = PendingRows(run.xs, run.targets, run.outputs, self.steps, self.parts, self._losses)
-        return KeyedNetworks(self.learner, run.run, share, pending if self.horizon else None)
+        learner, inner = self.learner, run.run
+        if isinstance(learner, PackedLearner):
+            learner, inner = learner.learner, inner.unpack()
+        return KeyedNetworks(learner, inner, share, pending if self.horizon else None)
 
     def reset(self, run: AheadRun) -> AheadRun:
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
@@ -224,6 +229,9 @@ class Ahead(RowLearner):
 
     def carry(self, run: AheadRun) -> Tree:
         return self.learner.carry(run.run)
+
+    def report(self, run: AheadRun) -> dict[str, float]:
+        return self.learner.report(run.run)
 
     def chunk_size(self, run: AheadRun) -> int:
         return self.learner.chunk_size(run.run)
@@ -239,7 +247,7 @@ class Ahead(RowLearner):
         return steps if self.window == 1 else steps.reshape(-1, *steps.shape[2:])
 
     def _windows(self, rows: Any) -> Any:
-        return rows if self.window == 1 or rows is None else rows.reshape(-1, self.window, *rows.shape[1:])
+        return rows if self.window == 1 else rows.reshape(-1, self.window, *rows.shape[1:])
 
 
 @lru_cache(maxsize=64)

@@ -1,8 +1,9 @@
 """Bayes' mixture of experts, which is never much worse than the best of them, on any stream."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
@@ -21,7 +22,8 @@ class BayesMixtureRun(NamedTuple):
 class BayesMixture:
     """Bayes' mixture of experts that predict the same stream: p(y) = Σᵢ wᵢ pᵢ(y), then wᵢ ← wᵢ pᵢ(y) / p(y).
 
-    To learn, it needs only the loss of each expert, in nats. Its methods are pure functions of a run.
+    It is not a `Learner`: it sees neither inputs nor targets, only the loss of each expert, in nats. Its methods are
+    pure functions of a run.
 
     **The guarantee**, for K experts and every possible stream: the total loss is at most
     that of the best expert + log K. With `switching` = α > 0 every expert passes a share
@@ -32,7 +34,8 @@ class BayesMixture:
 
     Weights are kept as logarithms with 64 bits, so rounding adds at most
     2⁻⁴⁴ (1 + the largest loss or logarithm of a weight) per sample. A loss that is NaN
-    counts as infinite; without switching, such an expert never recovers.
+    counts as infinite; without switching, such an expert never recovers. After a loss of −∞
+    (an infinite density), the experts that had it share all the weight, as they shared it before.
 
     Args:
         experts: the number of experts.
@@ -55,14 +58,15 @@ class BayesMixture:
             raise ModelError(f"BayesMixture: there must be at least one expert, not {experts}.")
         if not 0 <= switching < 1:
             raise ModelError(f"BayesMixture: switching is {switching}, but it must be from 0 to less than 1.")
-        self.experts, self.switching = experts, switching
+        self.experts = experts
+        self.switching = switching
 
     def init(self) -> BayesMixtureRun:
         """Start a run with equal weights."""
         return BayesMixtureRun(np.full(self.experts, -np.log(self.experts)))
 
     def scan(
-        self, run: BayesMixtureRun, losses: Any, *, count: int | None = None
+        self, run: BayesMixtureRun, losses: ArrayLike, *, count: int | None = None
     ) -> tuple[BayesMixtureRun, np.ndarray]:
         """Learn the weights from a chunk of samples.
 
@@ -79,7 +83,9 @@ class BayesMixture:
         _learn_chunk(log_weights, losses[:count], self.switching, mixed)
         return BayesMixtureRun(log_weights), mixed
 
-    def distributions(self, run: BayesMixtureRun, log_probabilities: Any, losses: Any = None) -> np.ndarray:
+    def distributions(
+        self, run: BayesMixtureRun, log_probabilities: ArrayLike, losses: ArrayLike | None = None
+    ) -> np.ndarray:
         """Mix the experts' predictions of a chunk of symbols.
 
         A coder that works bit by bit uses sums of a distribution, Σᵢ wᵢ pᵢ(prefix and bit) / Σᵢ wᵢ pᵢ(prefix), so its
@@ -104,7 +110,7 @@ class BayesMixture:
         """Return the weights of the experts."""
         return np.exp(run.log_weights)
 
-    def _checked(self, losses: Any) -> np.ndarray:
+    def _checked(self, losses: ArrayLike) -> np.ndarray:
         losses = np.ascontiguousarray(losses, np.float64)
         if losses.ndim != 2 or losses.shape[1] != self.experts:
             raise ModelError(f"BayesMixture: the shape of losses is {losses.shape}, not (samples, {self.experts}).")
@@ -124,25 +130,32 @@ def learn_weights(log_weights, losses, switching):
         The mixture's loss.
     """
     experts = len(log_weights)
-    largest = -np.inf
+    posterior = np.empty(experts)
+    largest, infinitely_right = -np.inf, False
     for i in range(experts):
-        if not np.isnan(losses[i]):
-            largest = max(largest, log_weights[i] - losses[i])
+        infinitely_right |= losses[i] == -np.inf and log_weights[i] > -np.inf
+    for i in range(experts):
+        if infinitely_right:
+            posterior[i] = log_weights[i] if losses[i] == -np.inf else -np.inf
+        else:
+            # A weight of 0 stays 0, whatever the loss.
+            is_possible = log_weights[i] > -np.inf and not np.isnan(losses[i])
+            posterior[i] = log_weights[i] - losses[i] if is_possible else -np.inf
+        largest = max(largest, posterior[i])
     loss = np.inf
     # If every expert is infinitely wrong, there is nothing to learn.
     if largest > -np.inf:
         total = 0.0
         for i in range(experts):
-            if not np.isnan(losses[i]):
-                total += np.exp(log_weights[i] - losses[i] - largest)
+            total += np.exp(posterior[i] - largest)
         loss = -(largest + np.log(total))
         for i in range(experts):
-            log_weights[i] = -np.inf if np.isnan(losses[i]) else min(log_weights[i] - losses[i] + loss, 0.0)
+            log_weights[i] = min(posterior[i] + loss, 0.0)
     if switching > 0 and experts > 1:
         for i in range(experts):
             passed_on = switching / (experts - 1) * -np.expm1(log_weights[i])
             log_weights[i] = np.log((1 - switching) * np.exp(log_weights[i]) + passed_on)
-    return loss
+    return -np.inf if infinitely_right else loss
 
 
 @kernel

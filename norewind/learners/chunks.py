@@ -1,12 +1,18 @@
-"""Compiled learning loops over a chunk of samples or windows."""
+"""Compiled learning loops over a chunk of samples or windows, and the checks before and after them."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.core import Tracer
 
+from norewind.core import checks, losses
+from norewind.core.combinators import StreamsLoss, WindowLoss
+from norewind.core.estimator import Loss, Model
 from norewind.core.run import Nonfinite, Run, Update, newest_state_is_finite
+from norewind.core.structure import structure_of
 from norewind.core.trees import Tree, all_finite
 from norewind.engines.compilation import compiled_loop
 
@@ -82,7 +88,7 @@ def scan_some(body, carry, inputs, count):
 
 
 @jax.jit
-def chunk_is_finite(before: Run, after: Run, losses: Tree) -> jax.Array:
+def chunk_is_finite(before: Run, after: Run, results: Tree) -> jax.Array:
     """Return whether all numbers of a chunk were finite.
 
     One check after the chunk is enough, because a number that is not finite persists in the
@@ -92,7 +98,61 @@ def chunk_is_finite(before: Run, after: Run, losses: Tree) -> jax.Array:
     Args:
         before: the run before the chunk.
         after: the run after it.
-        losses: its losses, and other arrays to check.
+        results: its losses, and other arrays to check.
     """
     state_is_finite = all_finite(after.state) | ~all_finite((before.state, before.initial_state))
-    return all_finite((losses, after.params, after.carry)) & state_is_finite & newest_state_is_finite(before, after)
+    return all_finite((results, after.params, after.carry)) & state_is_finite & newest_state_is_finite(before, after)
+
+
+class Symbols:
+    """A check of symbols and labels against the sizes that a model's cell declares, and against its loss.
+
+    It is made before the compiled loop runs: compiled code cannot raise, and an index beyond the end of an array would
+    read the nearest entry.
+
+    Args:
+        model: the model that reads them.
+    """
+
+    def __init__(self, model: Model):
+        sizes = structure_of(model.transition).sizes
+        self._inputs, outputs = sizes or (None, None)
+        self._targets = outputs if _one_sample_loss(model.loss) is losses.cross_entropy else None
+
+    def check(self, caller: str, xs: Tree, targets: Tree = None, count: int | None = None) -> tuple[int | None, ...]:
+        """Reject symbols and labels out of range.
+
+        Args:
+            caller: the name of the function that was called, for the message.
+            xs: one input or an array of inputs.
+            targets: one target or an array of targets.
+            count: check only the first `count` entries of an array; None for all.
+
+        Returns:
+            The number of input symbols and of labels that the model knows; None for anything that is not an integer or
+            an array of integers.
+
+        Raises:
+            ModelError: a symbol or a label is out of range.
+        """
+        sizes = []
+        for kind, size, part in ((checks.INPUT, self._inputs, xs), (checks.TARGET, self._targets, targets)):
+            size = size if _are_symbols(part) else None
+            # A single symbol is checked without NumPy's functions, which take longer than the call itself.
+            if size is not None and not (np.ndim(part) == 0 and 0 <= int(part) < size):
+                checks.check_in_range(kind, np.asarray(part)[:count] if np.ndim(part) else part, size, caller)
+            sizes.append(size)
+        return tuple(sizes)
+
+
+def _are_symbols(part: Tree) -> bool:
+    if isinstance(part, Tracer):
+        return False
+    return type(part) is int or (hasattr(part, "dtype") and jnp.issubdtype(part.dtype, jnp.integer))
+
+
+def _one_sample_loss(loss: Loss) -> Loss:
+    """Return the loss of one sample inside the loss of a window or of many streams."""
+    while isinstance(loss, StreamsLoss | WindowLoss):
+        loss = loss.loss
+    return loss

@@ -1,10 +1,10 @@
 """Least squares for classes: it learns from few rows how a class follows from the inputs of a row."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from norewind.learners.horizon import check_steps
 from norewind.learners.learner import Forecasts, RowLearner
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun
 
@@ -34,15 +34,21 @@ class ClassSquares(RowLearner):
 
     def __init__(self, inputs: int, classes: int, *, steps: Sequence[int] = (0,), forgetting: float = 1.0):
         self.classes = classes
-        self.steps = tuple(steps)
-        self._numbers = LeastSquares(inputs, classes, steps=steps, forgetting=forgetting)
+        self.steps = check_steps("ClassSquares", steps)
+        self._numbers = LeastSquares(inputs, classes, steps=steps, forgetting=forgetting, together=True)
 
     def init(self) -> LeastSquaresRun:
         """Start a run with weights of 0."""
         return self._numbers.init()
 
     def scan(
-        self, run: LeastSquaresRun, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
+        self,
+        run: LeastSquaresRun,
+        xs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        count: int | None = None,
+        outputs: bool = False,
     ) -> tuple[LeastSquaresRun, np.ndarray, Forecasts]:
         """Learn from a chunk of rows; see `Learner.scan`.
 
@@ -52,17 +58,23 @@ class ClassSquares(RowLearner):
         targets = np.asarray(targets, np.float32)[:, :, None]
         hot = np.where(np.isnan(targets), np.float32(np.nan), targets == np.arange(self.classes, dtype=np.float32))
         run, losses, shares = self._numbers.scan(run, xs, hot.reshape(len(hot), -1), count=count, outputs=True)
-        return run, losses, Forecasts(*map(_logarithms, shares))
+        return run, losses, _log_forecasts(shares)
 
-    def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Forecasts]:
+    def forward(
+        self, run: LeastSquaresRun, xs: np.ndarray, *, count: int | None = None
+    ) -> tuple[LeastSquaresRun, Forecasts]:
         run, shares = self._numbers.forward(run, xs, count=count)
-        return run, Forecasts(*map(_logarithms, shares))
+        return run, _log_forecasts(shares)
 
     def upcoming(self, run: LeastSquaresRun) -> np.ndarray:
         return _logarithms(self._numbers.upcoming(run))
 
     def reset(self, run: LeastSquaresRun) -> LeastSquaresRun:
         return self._numbers.reset(run)
+
+
+def _log_forecasts(shares: Forecasts) -> Forecasts:
+    return Forecasts(_logarithms(shares.made), _logarithms(shares.due))
 
 
 def _logarithms(shares: np.ndarray) -> np.ndarray:

@@ -1,13 +1,16 @@
 """The interface of all learners: predict a sample, then learn from it."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
-from norewind.learners.keys.keyed_program import KeyedProgram
+from norewind.learners.keyed.keyed_program import KeyedProgram
+
+if TYPE_CHECKING:
+    from norewind.training.folder import RunFolder
 
 
 class Forecasts(NamedTuple):
@@ -15,12 +18,12 @@ class Forecasts(NamedTuple):
 
     Attributes:
         made: the forecasts made at each row, for all steps.
-        due: the earlier forecasts of each row. With a horizon of 0, the same array as `made`; None for a member of a
-            mixture, which keeps them itself.
+        due: the earlier forecasts of each row. With a horizon of 0, the same array as `made`; empty for a member of
+            a mixture, which keeps them itself.
     """
 
-    made: Any
-    due: Any
+    made: np.ndarray
+    due: np.ndarray
 
 
 def empty_forecasts(horizon: int, shape: tuple[int, ...]) -> Forecasts:
@@ -35,10 +38,10 @@ def empty_forecasts(horizon: int, shape: tuple[int, ...]) -> Forecasts:
 
 
 class BaseLearner(ABC):
-    """Everything that `fit` needs to train a `Learner`, or a `norewind.fleets.KeyedLearner` for the rows of many keys.
+    """Everything that `fit` needs to train a `Learner`, or a `norewind.fleets.Fleet` on the rows of many keys.
 
     What was learned is in a *run*, a pytree of arrays. A learner may change the arrays of a run in place: **after
-    `scan`, use only the run that was returned**. (`norewind.core.trees.copied` makes a copy.)
+    `scan`, use only the run that was returned**. (`norewind.core.trees.copy_arrays` makes a copy.)
 
     Attributes:
         steps: for rows, how many rows ahead it forecasts, in increasing order; (0,) if targets belong to the row
@@ -56,8 +59,8 @@ class BaseLearner(ABC):
 
     @abstractmethod
     def scan(
-        self, run: Any, xs: Any, targets: Any, *, count: int | None = None, outputs: bool = False
-    ) -> tuple[Any, Any, Any]:
+        self, run: Tree, xs: Tree, targets: Tree, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[Tree, Any, Tree]:
         """Predict and learn from each step of a chunk, in order.
 
         Args:
@@ -72,26 +75,26 @@ class BaseLearner(ABC):
             targets. Those of learners of rows are `Forecasts`.
         """
 
-    def carry(self, run: Any) -> Tree:
-        """Return the part of a run that summarizes the past in a gradient estimate; most learners have none.
+    def carry(self, run: Tree) -> Tree:
+        """Return the part of a run that summarises the past in a gradient estimate; most learners have none.
 
         Its norm is reported in the metrics.
-
-        Args:
-            run: the run.
         """
         return ()
 
-    def chunk_size(self, run: Any) -> int:
-        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon.
+    def report(self, run: Tree) -> dict[str, float]:
+        """Return numbers that the gradient estimate reports about itself (`Estimator.report`); most learners have none.
 
-        Args:
-            run: the run.
+        They are written to the metrics.
         """
+        return {}
+
+    def chunk_size(self, run: Tree) -> int:
+        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon."""
         return 1_000
 
-    def keep_in(self, folder: Any, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
-        """Prepare to train in a run folder, in which data that does not belong to the run may be kept.
+    def keep_in(self, folder: "RunFolder", samples: int) -> None:  # noqa: B027 (most learners keep nothing)
+        """Prepare to train in a run folder, where data outside the run, such as the keys of a fleet, may be stored.
 
         Args:
             folder: the run folder.
@@ -112,7 +115,7 @@ class Learner(BaseLearner):
     """
 
     @abstractmethod
-    def forward(self, run: Any, xs: Any, *, count: int | None = None) -> tuple[Any, Any]:
+    def forward(self, run: Tree, xs: Tree, *, count: int | None = None) -> tuple[Tree, Tree]:
         """Predict each sample of a chunk, in order, without learning.
 
         The run that is passed in stays unchanged. The one that is returned has seen the samples, and serves only to
@@ -128,7 +131,7 @@ class Learner(BaseLearner):
         """
 
     @abstractmethod
-    def reset(self, run: Any) -> Any:
+    def reset(self, run: Tree) -> Tree:
         """Begin a new sequence: forget the state, but keep everything learned.
 
         Args:
@@ -138,7 +141,7 @@ class Learner(BaseLearner):
             The run at the start of a sequence.
         """
 
-    def for_keys(self, run: Any, *, share: bool = False) -> KeyedProgram:
+    def for_keys(self, run: Tree, *, share: bool = False) -> KeyedProgram:
         """Return a program that runs this learner for many keys, each with its own run.
 
         Args:
@@ -149,15 +152,16 @@ class Learner(BaseLearner):
             ModelError: this learner cannot be run for many keys.
         """
         kind = type(self).__name__
-        takes = "online(...) or Ahead" if share else "online(...), Ahead without windows, or LeastSquares"
-        raise ModelError(f"fleet{' with share' if share else ''}: the learner must be {takes}, not a {kind}.")
+        if share:
+            raise ModelError(f"{kind} cannot be run for many keys that share one model. Use a network without windows.")
+        raise ModelError(f"{kind} cannot be run for many keys. Use a network without windows, or least squares.")
 
 
 class RowLearner(Learner):
     """Abstract base class of learners of rows, which forecast each of `steps`. Their outputs are `Forecasts`."""
 
     @abstractmethod
-    def upcoming(self, run: Any) -> np.ndarray:
+    def upcoming(self, run: Tree) -> np.ndarray:
         """Return the forecasts of the next `horizon` rows, the nearest row first.
 
         Args:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
+from norewind.learners.horizon import check_steps, exchange, same_length, upcoming_forecasts
 from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
 from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
-from norewind.learners.steps import exchange, same_length, upcoming_forecasts
 
 
 class LeastSquaresRun(NamedTuple):
@@ -26,15 +26,27 @@ class LeastSquaresRun(NamedTuple):
 class LeastSquares(RowLearner):
     """Recursive least squares with forgetting, for one or many steps ahead.
 
-    For one step, every row gives the exact solution of ridge regression in which a sample
-    that is k rows older counts `forgetting`ᵏ. The covariance is kept as U D Uᵀ (Bierman's
+    For one step and an infinite `limit`, the weights of each target are after every row the
+    exact solution of ridge regression on the rows in which it was known, where a sample that
+    is k such rows older counts `forgetting`ᵏ. The covariance is kept as U D Uᵀ (Bierman's
     form), so that rounding cannot make it indefinite. Its gains depend on the inputs alone:
     with the features x and the gains k of the newest rows, the weights of all steps learn
     from one factorisation, w_h ← w_h + k_{t−h} (y_t − w_hᵀ x_{t−h}).
 
-    A target that is NaN is unknown. If all targets of the first step are unknown, nothing is
-    learned from the row and nothing is forgotten. With a `limit`, a larger error counts as
-    an error of that size, so a single outlier cannot ruin the model.
+    Where this is not exact:
+
+    - A target that is NaN is unknown. By default, every target has its own covariance, which
+      does not change in a row where it is unknown. Targets that are known in the same rows can
+      share one (`together`), in a fraction of the time and memory. If they are not, a row in
+      which any of them is known counts for all: each unknown one is taken to be as forecast.
+    - With several steps, the first one decides which rows count. A later step whose target is
+      unknown while that of the first was known is taken to be as forecast, too.
+    - Forgetting stops while the mean variance of the weights is more than 10⁴ times that of the
+      prior, as it would be if the inputs stood still for a long time, and would then overflow.
+      It is checked every 16 rows.
+    - Inputs are clipped to ±10, and a missing one is 0.
+    - With a `limit`, a larger error counts as an error of that size, so a single outlier cannot
+      ruin the model.
 
     Args:
         inputs: the number of inputs.
@@ -43,9 +55,10 @@ class LeastSquares(RowLearner):
         lags: the number of newest rows that it sees.
         forgetting: the weight of the past after each row, above 0 and at most 1.
         limit: the largest error, in standard deviations of earlier errors; infinite for the exact solution.
+        together: whether the targets share one covariance, because they are known in the same rows.
 
     Raises:
-        ModelError: `forgetting` is out of range.
+        ModelError: `steps` is invalid, or `forgetting` is out of range.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -65,12 +78,13 @@ class LeastSquares(RowLearner):
         lags: int = 1,
         forgetting: float = 1.0,
         limit: float = np.inf,
+        together: bool = False,
     ):
         self.inputs = inputs
         self.targets = targets
-        self.steps = tuple(steps)
+        self.steps = check_steps(type(self).__name__, steps)
         self._model = Linear(lags, forgetting)
-        self.plan = plan_of([self._model], inputs, targets, steps, limit)
+        self.plan = plan_of([self._model], inputs, targets, steps, limit, together=together)
 
     def init(self) -> LeastSquaresRun:
         """Start a run with weights of 0."""
@@ -122,11 +136,11 @@ class LeastSquares(RowLearner):
             run: the run.
         """
         (past, factors, weights, spreads, variances, rows), width = run.model, self.plan.sizes[0, 1]
-        shaped = past.reshape(1, -1, 2, width), factors[None], weights.reshape(1, -1, width)
+        shaped = past.reshape(1, -1, 1 + self.plan.groups, width), factors[None], weights.reshape(1, -1, width)
         return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
 
     def for_keys(self, run: LeastSquaresRun, *, share: bool = False) -> Any:
-        from norewind.learners.keys.squares import KeyedLeastSquares
+        from norewind.learners.keyed.keyed_squares import KeyedLeastSquares
 
         return super().for_keys(run, share=True) if share else KeyedLeastSquares(self, run)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
-from norewind.learners.arithmetic import VECTOR_WIDTH, add_each_other, add_scaled, dot, padded
+from norewind.engines.vector_math import VECTOR_WIDTH, add_each_other, add_scaled, dot, padded
 
 # The largest input, in standard deviations. A larger one is most likely a fault, which a linear model would amplify.
 LARGEST_INPUT = 10.0
@@ -38,20 +38,24 @@ class LinearPlan(NamedTuple):
         sizes: for each model, the number of its features, that number padded, and where its parts of `past`, `factors`
             and `weights` begin.
         rates: for each model, its forgetting, its limit, and the sum of its prior variances.
+        groups: how many groups the targets form, each with a covariance of its own: 1 for all targets together, or as
+            many as there are targets.
     """
 
     steps: np.ndarray
     sizes: np.ndarray
     rates: np.ndarray
+    groups: int
 
 
 class LinearRun(NamedTuple):
     """The state of linear models. The arrays are flat, one model after the other.
 
     Attributes:
-        past: a ring of the features and the gains of the newest rows, which are waiting for their targets.
-        factors: the columns of U of the covariance U D Uᵀ of the weights, each up to the diagonal and padded, followed
-            by the diagonal of D.
+        past: a ring of the features and the gains of the newest rows, which are waiting for their targets. Each group
+            of targets has its own gains.
+        factors: for each group, the columns of U of the covariance U D Uᵀ of the weights, each up to the diagonal and
+            padded, followed by the diagonal of D.
         weights: the weights.
         spreads: the variances of the errors so far.
         variances: the mean variances of the weights, relative to the prior.
@@ -70,11 +74,11 @@ class LinearModel(NamedTuple):
     """The arrays of one model. The number of features is padded.
 
     Attributes:
-        past: features and gains (rows, 2, features).
-        factors: the factors of the covariance (flat).
+        past: features and gains (rows, 1 + groups, features).
+        factors: the factors of the covariance of each group (flat).
         weights: the weights (outputs, features).
         spreads: the variances of the errors (outputs).
-        variance: the mean variance of the weights, relative to the prior (1).
+        variance: the mean variance of the weights, relative to the prior (groups).
     """
 
     past: np.ndarray
@@ -85,7 +89,13 @@ class LinearModel(NamedTuple):
 
 
 def plan_of(
-    models: Sequence[Linear], inputs: int, targets: int, steps: Sequence[int], limit: float = np.inf
+    models: Sequence[Linear],
+    inputs: int,
+    targets: int,
+    steps: Sequence[int],
+    limit: float = np.inf,
+    *,
+    together: bool = True,
 ) -> LinearPlan:
     """Compute the constants of models.
 
@@ -95,11 +105,13 @@ def plan_of(
         targets: the number of targets.
         steps: the steps to forecast, in rows ahead.
         limit: the largest error, in standard deviations of earlier errors; larger errors are clipped to it.
+        together: whether all targets share one covariance.
 
     Raises:
         ModelError: the forgetting of a model is out of range.
     """
     ring, sizes, rates, starts = max(2, steps[-1] + 1), [], [], np.zeros(3, int)
+    groups = 1 if together else targets
     for model in models:
         if not 0 < model.forgetting <= 1:
             raise ModelError(f"LeastSquares: forgetting is {model.forgetting}, but it must be above 0 and at most 1.")
@@ -107,8 +119,9 @@ def plan_of(
         width = padded(features)
         sizes.append([features, width, *starts])
         rates.append([model.forgetting, limit, _prior(model, inputs).sum()])
-        starts += ring * 2 * width, _triangle(features) + width, len(steps) * targets * width
-    return LinearPlan(np.array(steps), np.array(sizes, int).reshape(-1, 5), np.array(rates, float).reshape(-1, 3))
+        starts += ring * (1 + groups) * width, groups * (_triangle(features) + width), len(steps) * targets * width
+    tables = np.array(sizes, int).reshape(-1, 5), np.array(rates, float).reshape(-1, 3)
+    return LinearPlan(np.array(steps), *tables, groups)
 
 
 def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
@@ -125,14 +138,14 @@ def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: i
     factors = [np.zeros(0)]
     for model, width in zip(models, widths, strict=True):
         prior = _prior(model, inputs)
-        factors += [np.eye(1, padded(j + 1), j)[0] for j in range(len(prior))]
-        factors.append(np.pad(prior, (0, width - len(prior))))
+        one = [np.eye(1, padded(j + 1), j)[0] for j in range(len(prior))]
+        factors += plan.groups * [*one, np.pad(prior, (0, width - len(prior)))]
     return LinearRun(
-        np.zeros(ring * 2 * widths.sum()),
+        np.zeros(ring * (1 + plan.groups) * widths.sum()),
         np.concatenate(factors),
         np.zeros(outputs * widths.sum()),
         np.ones((len(models), outputs)),
-        np.ones((len(models), 1)),
+        np.ones((len(models), plan.groups)),
         np.zeros(1, np.int64),
     )
 
@@ -159,9 +172,9 @@ def model_at(plan, run, number):
     sizes = plan.sizes
     width, past, factors, weights = sizes[number, 1], sizes[number, 2], sizes[number, 3], sizes[number, 4]
     end = plan.sizes[number + 1, 3] if number + 1 < len(plan.sizes) else len(run.factors)
-    ring, outputs = max(2, plan.steps[-1] + 1), run.spreads.shape[1]
+    ring, outputs, parts = max(2, plan.steps[-1] + 1), run.spreads.shape[1], 1 + plan.groups
     return LinearModel(
-        run.past[past : past + ring * 2 * width].reshape((ring, 2, width)),
+        run.past[past : past + ring * parts * width].reshape((ring, parts, width)),
         run.factors[factors:end],
         run.weights[weights : weights + outputs * width].reshape((outputs, width)),
         run.spreads[number],
@@ -186,24 +199,26 @@ def linear_row(plan, number, model, row, x, targets, outputs):
     """
     steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
     ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
-    features = plan.sizes[number, 0]
+    features, groups = plan.sizes[number, 0], plan.groups
     write_features(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], features)
-    first = row - steps[0]
+    first, size, in_group = row - steps[0], len(model.factors) // groups, per_step // groups
     if first >= 0:
-        then, gain = model.past[first % ring, 0], model.past[first % ring, 1]
-        if any_known(targets[:per_step]):
-            if first % CHECK_EVERY == 0:
-                model.variance[0] = trace(model.factors, features, width) / plan.rates[number, 2]
-            growth = 1.0 if model.variance[0] > LARGEST_VARIANCE else 1 / forgetting
-            update(model.factors, features, then, gain, forgetting, growth)
-        else:
-            gain[:] = 0.0
+        for group in range(groups):
+            then, gain = model.past[first % ring, 0], model.past[first % ring, 1 + group]
+            if any_known(targets[group * in_group : (group + 1) * in_group]):
+                factors = model.factors[group * size : (group + 1) * size]
+                if first % CHECK_EVERY == 0:
+                    model.variance[group] = trace(factors, features, width) / plan.rates[number, 2]
+                growth = 1.0 if model.variance[group] > LARGEST_VARIANCE else 1 / forgetting
+                update(factors, features, then, gain, forgetting, growth)
+            else:
+                gain[:] = 0.0
     past, weights, spreads = model.past, model.weights, model.spreads
-    newest = row % ring * 2 * width
+    newest = row % ring * (1 + groups) * width
     for s in range(len(steps)):
-        step, then = steps[s], (row - steps[s]) % ring * 2 * width
+        step, then = steps[s], (row - steps[s]) % ring * (1 + groups) * width
         for i in range(s * per_step, (s + 1) * per_step):
-            own = i * width
+            own, gain_at = i * width, then + (1 + (i - s * per_step) // in_group) * width
             if step == 0:
                 outputs[i] = dot(weights, own, past, newest, width)
             if row >= step and np.isfinite(targets[i]):
@@ -211,7 +226,7 @@ def linear_row(plan, number, model, row, x, targets, outputs):
                 largest = limit * np.sqrt(max(spreads[i], LEAST_SPREAD))
                 error = min(max(error, -largest), largest)
                 spreads[i] += 0.01 * (error * error - spreads[i])
-                add_scaled(weights, own, past, then + width, width, error)
+                add_scaled(weights, own, past, gain_at, width, error)
             if step > 0:
                 outputs[i] = dot(weights, own, past, newest, width)
 

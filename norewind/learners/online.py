@@ -8,20 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.core import Tracer
+from jax.typing import ArrayLike
 
 from norewind.core import checks
-from norewind.core.combinators import one_step_of
+from norewind.core.combinators import StreamsLoss, one_step_of
 from norewind.core.estimator import Estimate, Estimator
-from norewind.core.run import Run, Update, explain, nonfinite_error
-from norewind.core.symbol_ranges import Symbols
-from norewind.core.trees import Tree, strong
-from norewind.learners.chunks import chunk_is_finite, gradients_persist, loop_of, scan_some
+from norewind.core.run import Run, Update, explain, nonfinite_error, nonfinite_leaf
+from norewind.core.trees import Tree, floating, key_from_numbers, key_numbers, norm, strong
+from norewind.errors import Diverged
+from norewind.learners.chunks import Symbols, chunk_is_finite, gradients_persist, loop_of, scan_some
+from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Learner
 
 # Samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64.
 CHUNK, SHORTEST_CHUNK = 4_000, 100
 # The work in one chunk: samples times numbers in the run.
 WORK = CHUNK * 50_000
+carry_norm = jax.jit(lambda carry: norm(floating(carry)))
+NOTHING_PENDING = "learn: there is no pending input. Call predict(run, x) before learn(run, target)."
 
 
 def online(
@@ -29,7 +33,7 @@ def online(
     optimizer: optax.GradientTransformation,
     *,
     nonfinite: Literal["stop", "skip"] = "stop",
-) -> "Online":
+) -> "OnlineLearner":
     """Create a learner that estimates the gradient and updates the parameters at every step (or window).
 
     The learner starts a run with `init`, learns from one sample with `step` and from a
@@ -45,7 +49,7 @@ def online(
             so `"stop"` lets the numbers through: check the losses.
 
     Returns:
-        A learner; see `Online`.
+        A learner; see `OnlineLearner`.
 
     Raises:
         ValueError: `nonfinite` is neither `"stop"` nor `"skip"`.
@@ -63,13 +67,13 @@ def online(
     """
     if nonfinite not in ("stop", "skip"):
         raise ValueError(f'nonfinite must be "stop" or "skip", not {nonfinite!r}.')
-    checks.estimator("online", estimator)
+    checks.check_estimator("online", estimator)
     if not hasattr(optimizer, "update"):
         raise checks.ModelError(f"online takes an optax optimizer, such as optax.adam(1e-3), not {optimizer!r}.")
-    return Online(Update(estimator, optax.with_extra_args_support(optimizer)), stops=nonfinite == "stop")
+    return OnlineLearner(Update(estimator, optax.with_extra_args_support(optimizer)), stops=nonfinite == "stop")
 
 
-class Online(Learner):
+class OnlineLearner(Learner):
     """A learner made of an estimator and an optimizer, as returned by `online`.
 
     Its methods are functions from run to run, around programs that are compiled once per
@@ -83,7 +87,8 @@ class Online(Learner):
     window = 0
 
     def __init__(self, update: Update, stops: bool):
-        self.update, self.stops = update, stops
+        self.update = update
+        self.stops = stops
         self.compiled_step = jax.jit(partial(update.step, nonfinite="skip"))
         self.unchecked_loop = loop_of(update, "ignore")
         self.marking_loop = loop_of(update, "mark")
@@ -91,6 +96,7 @@ class Online(Learner):
         self.compiled_transition = jax.jit(update.transition)
         self.compiled_forward = jax.jit(partial(forward_samples, update))
         self.compiled_reset = jax.jit(update.reset)
+        self.compiled_report = update.estimator.report and jax.jit(update.estimator.report)
         self.symbols = Symbols(update.estimator.model)
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
@@ -107,7 +113,7 @@ class Online(Learner):
         Raises:
             ModelError: the parameters or the state are not trees of suitable arrays.
         """
-        return started(self.update, params, state, key)
+        return init_online(self.update, params, state, key)
 
     def step(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         """Learn from one sample or window.
@@ -132,7 +138,7 @@ class Online(Learner):
             explain("step", error, self.update, run, x, target)
             raise
         if self.stops and _is_false(finite):
-            raise nonfinite_error(run)
+            raise nonfinite_error(run, place=self._nonfinite_place(run, x, target))
         return new, estimate
 
     def scan(
@@ -140,12 +146,13 @@ class Online(Learner):
         run: Run,
         xs: Tree,
         targets: Tree,
-        resets: Any = None,
+        resets: ArrayLike | None = None,
         *,
         newest: Tree = None,
         count: int | jax.Array | None = None,
         outputs: bool = False,
-    ) -> tuple[Run, Any, Any]:
+        carry_limit: float | None = None,
+    ) -> tuple[Run, jax.Array, Tree]:
         """Learn from a chunk in one fast compiled loop.
 
         The way a stream is cut into chunks changes nothing but rounding.
@@ -161,22 +168,27 @@ class Online(Learner):
             count: learn from the first `count` steps only, and return zeros for the rest. Every count runs the same
                 compiled loop, so partly filled chunks of one length do not even change rounding.
             outputs: whether to return the outputs as well; otherwise None is returned in their place.
+            carry_limit: the largest norm of the carry after the chunk that does not count as divergence. `fit` uses
+                1e6, as an influence that large makes every gradient useless.
 
         Returns:
             `(run, losses, outputs)`.
 
         Raises:
             NonFiniteError: a number was not finite, unless such samples are skipped.
+            Diverged: the norm of the carry exceeds `carry_limit`.
             ValueError: the arguments do not fit together, or inputs are still waiting for their targets.
         """
         check_nothing_pending(run, "scan")
         if newest is not None and (resets is not None or run.newest_state is None):
             raise ValueError("scan: with `newest`, the run must have a `newest_state`, and resets are not supported.")
-        resets = None if resets is None else jnp.asarray(resets)
+        if resets is not None:
+            resets = jnp.asarray(resets)
+            self._check_resets("scan: an entry of `resets`", resets[0] if resets.ndim and len(resets) else False)
         more = {"resets": resets, "newest": newest}
         inputs = {"xs": xs, "targets": targets, **{name: part for name, part in more.items() if part is not None}}
         length = checks.common_length("scan", **inputs)
-        _check_count("scan", count, length)
+        checks.check_count("scan", count, length)
         if not isinstance(count, Tracer):
             self.symbols.check("scan", xs, targets, length if count is None else int(count))
         steps = xs, targets, resets, newest
@@ -189,12 +201,24 @@ class Online(Learner):
                 # Repeat the chunk, checking every step, and once more up to the first bad step.
                 *_, finite = self.skipping_loop(run, steps, count, False)
                 first = np.argmin(np.append(finite[:count], False))
-                raise nonfinite_error(self.skipping_loop(run, steps, first, False)[0])
+                good = self.skipping_loop(run, steps, first, False)[0]
+                x, target, when, _ = jax.tree.map(lambda leaf: leaf[min(first, length - 1)], steps)
+                raise nonfinite_error(good, place=self._nonfinite_place(good, x, target, when))
         elif isinstance(finite, Tracer) or not bool(finite):
             # Repeat the chunk, checking every step. Inside a caller's own transformation it is unknown whether this is
             # needed: the first pass is then unused, and the compiler drops it.
             new, losses, made, _ = self.skipping_loop(run, steps, count, outputs)
+        if carry_limit is not None and (size := float(carry_norm(new.carry))) > carry_limit:
+            reason = f"after sample {int(new.samples)} the norm of the carry is {size:g}, above {carry_limit:g}."
+            raise Diverged(reason, int(new.samples), run, "The run before this chunk is this error's `run`.")
         return new, losses, made
+
+    def _nonfinite_place(self, run: Run, x: Tree, target: Tree, when: Any = None) -> str:
+        """Repeat a step, and return the place of its first number that is not finite; "" if there is none."""
+        begin = run if when is None else self.compiled_reset(run, when)
+        new, estimate, _ = jax.jit(self.update.step)(begin, x, target)
+        parts = {"x": x, "target": target, "loss": estimate.loss, "grad": estimate.grad}
+        return nonfinite_leaf(parts | {name: getattr(new, name) for name in ("carry", "state", "params")})
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
         """Predict a chunk of inputs without learning. Only the state changes, or `run.newest_state` if there is one.
@@ -212,7 +236,7 @@ class Online(Learner):
         """
         check_nothing_pending(run, "forward")
         length = checks.common_length("forward", xs=xs)
-        _check_count("forward", count, length)
+        checks.check_count("forward", count, length)
         return self.compiled_forward(run, xs, length if count is None else count)
 
     def predict(self, run: Run, x: Tree) -> tuple[Run, Tree]:
@@ -225,7 +249,7 @@ class Online(Learner):
         Returns:
             `(run, output)`. Pass the run to `learn` when the target is known.
         """
-        checks.run("predict", run, Run)
+        checks.check_run("predict", run, Run)
         try:
             self.symbols.check("predict", x)
             state = run.newest_state if run.pending else run.state
@@ -251,9 +275,9 @@ class Online(Learner):
             ValueError: no input is waiting for a target.
             NonFiniteError: a number was not finite, unless such samples are skipped.
         """
-        checks.run("learn", run, Run)
+        checks.check_run("learn", run, Run)
         if not run.pending:
-            raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
+            raise ValueError(NOTHING_PENDING)
         x, *later = run.pending
         new, estimate = self.step(run._replace(pending=(), newest_state=None), x, target)
         if not later:
@@ -264,17 +288,22 @@ class Online(Learner):
         """Return the estimator's carry."""
         return run.carry
 
+    def report(self, run: Run) -> dict[str, float]:
+        """Return the numbers that the estimator reports."""
+        reported = self.compiled_report(run.carry) if self.compiled_report else {}
+        return {name: float(value) for name, value in reported.items()}
+
     def chunk_size(self, run: Run) -> int:
         """Return the chunk size: smaller for a large model, so that it stops as quickly as a small one."""
         numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
         return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
 
-    def for_keys(self, run: Run, *, share: bool = False) -> Any:
-        from norewind.learners.keys.networks import KeyedNetworks
+    def for_keys(self, run: Run, *, share: bool = False) -> KeyedProgram:
+        from norewind.learners.keyed.networks import KeyedNetworks
 
         return KeyedNetworks(self, run, share)
 
-    def reset(self, run: Run, when: Any = True) -> Run:
+    def reset(self, run: Run, when: bool | np.ndarray | jax.Array = True) -> Run:
         """Begin a new sequence.
 
         The state returns to the initial one and the carry forgets the past. The parameters
@@ -288,18 +317,27 @@ class Online(Learner):
             The run after the reset.
 
         Raises:
-            ModelError: `when` is not boolean.
+            ModelError: `when` is not boolean, or has not one entry per stream.
         """
         check_nothing_pending(run, "reset")
-        mask = when if hasattr(when, "dtype") else np.asarray(when)
+        mask = when if isinstance(when, jax.Array | np.ndarray) else np.asarray(when)
         if mask.dtype != bool:
             raise checks.ModelError(
                 "reset: `when` must be True, False or a boolean per stream. The state returns to the one given to init."
             )
+        self._check_resets("reset: `when`", mask)
         return self.compiled_reset(run, mask)
 
+    def _check_resets(self, name: str, resets: Any) -> None:
+        """Check that one reset (or one for every stream, if there are several) is given, not one for every unit."""
+        if np.ndim(resets) and not isinstance(self.update.estimator.model.loss, StreamsLoss):
+            raise checks.ModelError(
+                f"{name} has shape {np.shape(resets)}, but this learner has one stream, which a single boolean resets. "
+                "Use parallel(estimator, streams) for several."
+            )
 
-def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:
+
+def init_online(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:
     """Create the run before the first step.
 
     Args:
@@ -310,49 +348,48 @@ def started(update: Update, params: Tree, state: Tree, key: jax.Array) -> Run:
     """
     checks.parameters_and_state(params, state)
     params, state = strong(params), strong(state)
-    zero = jax.device_put(np.zeros((), np.int32))
+    # Every leaf is an array of its own, so that a caller's jit may take over ("donate") the whole run.
+    steps, samples, skipped = (jax.device_put(np.zeros((), np.int32)) for _ in range(3))
+    first = jax.tree.map(lambda leaf: key_from_numbers(jnp.copy(key_numbers(leaf)), leaf), state)
     return Run(
         params=params,
         state=state,
         carry=strong(update.estimator.init(params, state, key)),
         opt_state=strong(update.optimizer.init(params)),
-        steps=zero,
-        samples=zero,
-        skipped=zero,
-        initial_state=state,
+        steps=steps,
+        samples=samples,
+        skipped=skipped,
+        initial_state=first,
     )
 
 
 def forward_samples(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
-    """Predict the first `count` inputs without learning; see `Online.forward`. Nothing here is compiled."""
+    """Predict the first `count` inputs without learning; see `OnlineLearner.forward`. Nothing here is compiled."""
     state = run.state if run.newest_state is None else run.newest_state
     transition = one_step_of(update.estimator.model.transition)
     state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)
     return run._replace(state=state) if run.newest_state is None else run._replace(newest_state=state), outputs
 
 
-def _check_count(what: str, count: Any, length: int) -> None:
-    if isinstance(count, int) and not 0 <= count <= length:
-        raise ValueError(f"{what}: count is {count}, but the chunk holds {length} steps.")
-
-
-def check_nothing_pending(run: Any, what: str, kind: type = Run) -> None:
+def check_nothing_pending(run: Any, caller: str, kind: type = Run) -> None:
     """Check that a value is a run, and that none of its inputs are waiting for their targets.
 
     Args:
         run: the value.
-        what: the name of the function that was called, for the message.
+        caller: the name of the function that was called, for the message.
         kind: the kind of run that is expected.
 
     Raises:
         ModelError: it is something else.
         ValueError: inputs are waiting.
     """
-    checks.run(what, run, kind)
+    checks.check_run(caller, run, kind)
     if run.pending:
+        single = len(run.pending) == 1
+        inputs = "1 input is" if single else f"{len(run.pending)} inputs are"
+        targets = "its target" if single else "their targets"
         raise ValueError(
-            f"{what}: inputs still wait for their targets ({len(run.pending)} of them). "
-            "Call learn(run, target) for each first."
+            f"{caller}: {inputs} still waiting for {targets}. Call learn(run, target) for each of them first."
         )
 
 

@@ -22,7 +22,7 @@ class Leaf(NamedTuple):
         dtype: its dtype.
         shape: its shape.
         impl: the implementation of a PRNG key; None for numbers.
-        vector: the number of the vector that holds it.
+        vector: the index of the vector that holds it.
         start: where it begins in the vector.
         stop: where it ends.
         alone: whether the vector is the array itself.
@@ -30,7 +30,7 @@ class Leaf(NamedTuple):
 
     dtype: Any
     shape: tuple[int, ...]
-    impl: Any  # of a PRNG key; None for numbers
+    impl: Any
     vector: int
     start: int
     stop: int
@@ -49,11 +49,12 @@ class PackedLayout:
         kinds: for each array, its dtype, its shape, and the implementation if it is a PRNG key.
 
     Attributes:
-        vectors_of: for each entry of the tree, the numbers of the vectors that hold it.
+        vectors_of: for each entry of the tree, the indices of the vectors that hold it.
     """
 
     def __init__(self, structure: Any, kinds: tuple[tuple[Any, tuple[int, ...], Any], ...]):
-        self.structure, self.leaves = structure, []
+        self.structure = structure
+        self.leaves: list[Leaf] = []
         shared: dict[str, int] = {}
         self.shapes: list[tuple[Any, tuple[int, ...]]] = []
         for dtype, shape, impl in kinds:
@@ -65,20 +66,16 @@ class PackedLayout:
             if kind not in shared:
                 shared[kind] = len(self.shapes)
                 self.shapes.append((np.dtype(kind), (0,)))
-            place = shared[kind]
-            start = self.shapes[place][1][0]
+            vector = shared[kind]
+            start = self.shapes[vector][1][0]
             stop = start + size * (2 if dtype.kind == "c" else 1)
-            self.shapes[place] = self.shapes[place][0], (stop,)
-            self.leaves.append(Leaf(dtype, shape, impl, place, start, stop, False))
+            self.shapes[vector] = self.shapes[vector][0], (stop,)
+            self.leaves.append(Leaf(dtype, shape, impl, vector, start, stop, False))
         entries = range(len(structure.children()))
         self.vectors_of = [sorted({leaf.vector for leaf in self._leaves_of(entry)}) for entry in entries]
 
     def pack(self, tree: Tree) -> Vectors:
-        """Convert a tree to vectors, inside a compiled function.
-
-        Args:
-            tree: the tree.
-        """
+        """Convert a tree to vectors, inside a compiled function."""
         vectors: list[Any] = [jnp.zeros(shape, kind) for kind, shape in self.shapes]
         for leaf, value in zip(self.leaves, jax.tree.leaves(tree), strict=True):
             if leaf.alone:
@@ -90,19 +87,15 @@ class PackedLayout:
         return tuple(vectors)
 
     def unpack(self, vectors: Vectors) -> Tree:
-        """Convert vectors to the tree, inside a compiled function.
-
-        Args:
-            vectors: the vectors.
-        """
+        """Convert vectors to the tree, inside a compiled function."""
         return self._tree(vectors, _shaped)
 
     def unpack_entry(self, vectors: dict[int, Any], entry: int) -> Tree:
         """Convert vectors to one entry of the tree, inside a compiled function.
 
         Args:
-            vectors: at least the vectors that hold the entry, by their numbers.
-            entry: the number of the entry.
+            vectors: at least the vectors that hold the entry, by their indices.
+            entry: the index of the entry.
         """
         leaves = [_shaped(vectors[leaf.vector], leaf) for leaf in self._leaves_of(entry)]
         return jax.tree.unflatten(self.structure.children()[entry], leaves)
@@ -113,11 +106,7 @@ class PackedLayout:
         return self.leaves[start : start + counts[entry]]
 
     def pack_now(self, tree: Tree) -> Vectors:
-        """Convert a tree to vectors on the device, outside of compiled functions and without compiling anything.
-
-        Args:
-            tree: the tree.
-        """
+        """Convert a tree to vectors on the device, outside of compiled functions and without compiling anything."""
         vectors = [np.zeros(shape, kind) for kind, shape in self.shapes]
         for leaf, value in zip(self.leaves, jax.tree.leaves(tree), strict=True):
             numbers = np.asarray(jax.random.key_data(value) if leaf.impl else value)
@@ -128,23 +117,15 @@ class PackedLayout:
         return tuple(jax.device_put(vectors))
 
     def unpack_now(self, vectors: Vectors) -> Tree:
-        """Convert vectors to the tree as JAX arrays, outside of compiled functions and without compiling anything.
-
-        Args:
-            vectors: the vectors.
-        """
-        vectors = tuple(map(np.asarray, vectors))
+        """Convert vectors to the tree as JAX arrays, outside of compiled functions and without compiling anything."""
+        arrays = [np.asarray(vector) for vector in vectors]
         # Copied by NumPy: `jnp.array` compiles a program for every shape, and `device_put` may not copy at all.
-        copies = [np.array(_viewed(vectors[leaf.vector], leaf._replace(impl=None))) for leaf in self.leaves]
+        copies = [np.array(_viewed(arrays[leaf.vector], leaf._replace(impl=None))) for leaf in self.leaves]
         pairs = zip(jax.device_put(copies), self.leaves, strict=True)
         return self.structure.unflatten([wrap_key_data(x, impl=leaf.impl) if leaf.impl else x for x, leaf in pairs])
 
     def view(self, vectors: Vectors) -> Tree:
-        """Convert NumPy vectors to the tree as NumPy arrays, which are views of the vectors where possible.
-
-        Args:
-            vectors: the vectors.
-        """
+        """Convert NumPy vectors to the tree as NumPy arrays, which are views of the vectors where possible."""
         return self._tree(vectors, _viewed)
 
     def _tree(self, vectors: Vectors, read: Any) -> Tree:

@@ -12,8 +12,9 @@ from norewind.core.combinators import one_step_of
 from norewind.core.run import Run, explain, nonfinite_error
 from norewind.core.trees import Tree, strong
 from norewind.engines.compilation import compiled_kernel
+from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Learner
-from norewind.learners.online import Online, check_nothing_pending
+from norewind.learners.online import NOTHING_PENDING, OnlineLearner, check_nothing_pending
 from norewind.learners.packed_layout import PackedLayout, Vectors, layout_of
 
 # Checked in every call, since checking for a JAX array takes longer.
@@ -22,11 +23,11 @@ PARAMS, STATE, NEWEST_STATE = map(Run._fields.index, ("params", "state", "newest
 
 
 class PackedRun:
-    """A run of `PackedOnline`: the arrays of a `Run` as a few vectors.
+    """A run of `PackedLearner`: the arrays of a `Run` as a few vectors.
 
     Args:
         layout: where the arrays of the run are in the vectors.
-        vectors: the vectors.
+        vectors: the vectors, which hold all arrays of the run.
         pending: inputs that are waiting for their targets.
         newest_vectors: the vectors of the state after all inputs so far, if predictions have moved it; None if not.
     """
@@ -59,6 +60,11 @@ class PackedRun:
         """The number of steps learned from."""
         return self.unpack().steps
 
+    @property
+    def samples(self) -> jax.Array:
+        """The number of samples learned from."""
+        return self.unpack().samples
+
     def __repr__(self) -> str:
         return f"Packed{self.unpack()!r}"
 
@@ -70,12 +76,12 @@ jax.tree_util.register_pytree_node(
 )
 
 
-class PackedOnline(Learner):
-    """A learner of single samples, which takes less than half the time of `Online`.
+class PackedLearner(Learner):
+    """A learner of single samples, which takes less than half the time of `OnlineLearner`.
 
     Its runs are packed: `init` starts one, `pack` makes one from a `Run`, and `run.unpack()` returns a `Run` again. The
     numbers are those of the learner that it is made of, up to rounding. Losses and outputs are NumPy arrays. Chunks of
-    several samples are unpacked and learned by `Online`.
+    several samples are unpacked and learned by `OnlineLearner`.
 
     Args:
         learner: the learner, from `online`.
@@ -83,7 +89,7 @@ class PackedOnline(Learner):
     >>> import jax, norewind
     >>> cell = norewind.cells.gru(inputs=3, hidden=8, outputs=3)
     >>> estimator = norewind.uoro(cell.transition, norewind.losses.cross_entropy)
-    >>> learner = norewind.learners.PackedOnline(norewind.online(estimator, norewind.adam(1e-2)))
+    >>> learner = norewind.learners.PackedLearner(norewind.online(estimator, norewind.adam(1e-2)))
     >>> run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     >>> for symbol in [0, 1, 2, 0, 1]:
     ...     run, output = learner.predict(run, symbol)
@@ -94,13 +100,13 @@ class PackedOnline(Learner):
 
     window = 0
 
-    def __init__(self, learner: Online):
+    def __init__(self, learner: OnlineLearner):
         self.learner = learner
         self._update = learner.update
         self._programs: dict[Any, PackedProgram] = {}
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> PackedRun:
-        """Start a run; see `Online.init`."""
+        """Start a run; see `OnlineLearner.init`."""
         return self.pack(self.learner.init(params, state, key))
 
     def pack(self, run: Run) -> PackedRun:
@@ -112,14 +118,14 @@ class PackedOnline(Learner):
         Raises:
             ModelError: it is not a run.
         """
-        checks.run("pack", run, Run)
+        checks.check_run("pack", run, Run)
         bare = run._replace(pending=(), newest_state=None) if run.pending else run
         layout = layout_of(bare)
         newest = layout_of(run.state).pack_now(run.newest_state) if run.pending else None
         return PackedRun(layout, layout.pack_now(bare), run.pending, newest)
 
-    def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, Any, Tree]:
-        """Learn from one sample; see `Online.step`.
+    def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, np.ndarray, Tree]:
+        """Learn from one sample; see `OnlineLearner.step`.
 
         Args:
             run: the run to continue.
@@ -130,21 +136,21 @@ class PackedOnline(Learner):
             `(run, loss, output)`.
         """
         check_nothing_pending(run, "step", PackedRun)
-        return self._step("step", run, x, target)
+        return self._learn_sample("step", run, x, target)
 
     def predict(self, run: PackedRun, x: Tree) -> tuple[PackedRun, Tree]:
-        """Predict the output for an input now, and keep the input until its target arrives; see `Online.predict`."""
-        checks.run("predict", run, PackedRun)
+        """Predict the output for an input, which is kept until its target arrives; see `OnlineLearner.predict`."""
+        checks.check_run("predict", run, PackedRun)
         newest, output = self._call("predict", self._answer, run, _needed(run), x)
         return PackedRun(run.layout, run.vectors, (*run.pending, x), newest), output
 
-    def learn(self, run: PackedRun, target: Tree) -> tuple[PackedRun, Any, Tree]:
-        """Learn from the oldest waiting input; see `Online.learn`. Returns `(run, loss, output)`."""
-        checks.run("learn", run, PackedRun)
+    def learn(self, run: PackedRun, target: Tree) -> tuple[PackedRun, np.ndarray, Tree]:
+        """Learn from the oldest waiting input; see `OnlineLearner.learn`. Returns `(run, loss, output)`."""
+        checks.check_run("learn", run, PackedRun)
         if not run.pending:
-            raise ValueError("no input waits for a target: call predict(run, x) before learn(run, target).")
+            raise ValueError(NOTHING_PENDING)
         x, *later = run.pending
-        new, loss, output = self._step("learn", run, x, target)
+        new, loss, output = self._learn_sample("learn", run, x, target)
         if later:
             new = PackedRun(run.layout, new.vectors, tuple(later), run.newest_vectors)
         return new, loss, output
@@ -158,8 +164,8 @@ class PackedOnline(Learner):
         newest: Tree = None,
         count: int | None = None,
         outputs: bool = False,
-    ) -> tuple[PackedRun, Any, Any]:
-        """Learn from a chunk; see `Online.scan`. A chunk of one sample is fast, and always returns its output.
+    ) -> tuple[PackedRun, np.ndarray | jax.Array, Tree]:
+        """Learn from a chunk; see `OnlineLearner.scan`. A chunk of one sample is fast, and always returns its output.
 
         Raises:
             NonFiniteError: a number was not finite, unless such samples are skipped.
@@ -167,10 +173,11 @@ class PackedOnline(Learner):
         """
         check_nothing_pending(run, "scan", PackedRun)
         if count not in (None, 1) or not _is_single(xs) or run.newest_vectors is not None:
-            new, *results = self.learner.scan(run.unpack(), xs, targets, newest=newest, count=count, outputs=outputs)
-            return self.pack(new), *results
-        inputs = (xs, targets) if newest is None else (xs, targets, newest)
-        return self._step("scan", run, *inputs, function=self._learn_only)
+            new, losses, made = self.learner.scan(
+                run.unpack(), xs, targets, newest=newest, count=count, outputs=outputs
+            )
+            return self.pack(new), losses, made
+        return self._learn_chunk_of_one(run, xs, targets, newest)
 
     def forward(self, run: PackedRun, xs: Tree, *, count: int | None = None) -> tuple[PackedRun, Tree]:
         check_nothing_pending(run, "forward", PackedRun)
@@ -180,49 +187,73 @@ class PackedOnline(Learner):
         newest, outputs = self._call("forward", self._answer_only, run, _needed(run), xs)
         return PackedRun(run.layout, run.vectors, (), newest), outputs
 
-    def reset(self, run: PackedRun, when: Any = True) -> PackedRun:
+    def reset(self, run: PackedRun, when: bool | np.ndarray | jax.Array = True) -> PackedRun:
         return self.pack(self.learner.reset(run.unpack(), when))
 
     def carry(self, run: PackedRun) -> Tree:
         return run.unpack().carry
 
+    def report(self, run: PackedRun) -> dict[str, float]:
+        return self.learner.report(run.unpack())
+
     def chunk_size(self, run: PackedRun) -> int:
         return self.learner.chunk_size(run.unpack())
 
-    def for_keys(self, run: PackedRun, *, share: bool = False) -> Any:
+    def for_keys(self, run: PackedRun, *, share: bool = False) -> KeyedProgram:
         return self.learner.for_keys(run.unpack(), share=share)
 
-    def _step(
-        self, what: str, run: PackedRun, *inputs: Tree, function: Callable | None = None
-    ) -> tuple[PackedRun, Any, Tree]:
-        vectors, (finite, loss, output) = self._call(what, function or self._learn, run, run.vectors, *inputs)
-        if self.learner.stops and not finite:
-            raise nonfinite_error(run)
-        return PackedRun(run.layout, vectors), loss, output
+    def _learn_sample(self, caller: str, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, np.ndarray, Tree]:
+        vectors, (finite, loss, output) = self._call(caller, self._learn, run, run.vectors, x, target)
+        if finite:
+            return PackedRun(run.layout, vectors), loss, output
+        xs, targets = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (x, target))
+        new, losses, outputs = self._skip_or_stop(run, xs, targets, newest=None)
+        return new, *_first((losses, outputs))
 
-    def _call(self, what: str, function: Callable, run: PackedRun, vectors: Any, *inputs: Tree) -> tuple[Any, Tree]:
+    def _learn_chunk_of_one(
+        self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree
+    ) -> tuple[PackedRun, np.ndarray | jax.Array, Tree]:
+        inputs = (xs, targets) if newest is None else (xs, targets, newest)
+        vectors, (finite, losses, outputs) = self._call("scan", self._learn_only, run, run.vectors, *inputs)
+        if finite:
+            return PackedRun(run.layout, vectors), losses, outputs
+        return self._skip_or_stop(run, xs, targets, newest)
+
+    def _skip_or_stop(
+        self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree
+    ) -> tuple[PackedRun, np.ndarray | jax.Array, Tree]:
+        """Handle a chunk of one sample that gave numbers that are not finite.
+
+        Rare: the learner that it is made of skips the sample. A choice between old and new numbers in every call would
+        take a quarter of its time.
+        """
+        if self.learner.stops:
+            raise nonfinite_error(run)
+        before = PackedRun(run.layout, run.vectors).unpack()
+        new, losses, outputs = self.learner.scan(before, xs, targets, newest=newest, outputs=True)
+        return self.pack(new), losses, outputs
+
+    def _call(self, caller: str, function: Callable, run: PackedRun, vectors: Any, *inputs: Tree) -> tuple[Any, Tree]:
         """Call a function with vectors and inputs, which are checked first. It is compiled once per kind of inputs."""
         key = function.__name__, run.layout, *map(_signature, inputs)
         try:
             program = self._programs.get(key)
             placed = None if program is None else program.on_device(inputs)
             if placed is None:
-                sizes = self.learner.symbols.check(what, *inputs[:2])[: len(inputs)]
+                sizes = self.learner.symbols.check(caller, *inputs[:2])[: len(inputs)]
                 if program is None:
                     program = PackedProgram(partial(function, run.layout), vectors, inputs, sizes)
                     self._programs[key] = program
                 placed = inputs
         except Exception as error:
-            explain(what, error, self._update, run.unpack(), *inputs[:2])
+            explain(caller, error, self._update, run.unpack(), *inputs[:2])
             raise
         assert program is not None
         return program(vectors, *placed)
 
     def _learn(self, layout: PackedLayout, vectors: Vectors, x: Tree, target: Tree, newest: Tree = None):
-        # When a run stops, the old vectors are kept, so only skipping has to choose between old and new numbers.
-        nonfinite = "report" if self.learner.stops else "skip"
-        new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, newest, nonfinite=nonfinite)
-        return layout.pack(strong(new)), (finite if self.learner.stops else None, estimate.loss, estimate.output)
+        new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, newest, nonfinite="report")
+        return layout.pack(strong(new)), (finite, estimate.loss, estimate.output)
 
     def _learn_only(self, layout: PackedLayout, vectors: Vectors, *inputs: Tree):
         """Learn from the only one of some samples. Indexing is faster in compiled code than before it."""
@@ -231,7 +262,7 @@ class PackedOnline(Learner):
 
     def _answer(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], x: Tree, *, sample: bool = False):
         """Answer an input with the newest state; with `sample`, a single sample of a model that takes windows."""
-        needed, newest = dict(zip(_places_to_predict(layout), vectors[0], strict=True)), vectors[1]
+        needed, newest = dict(zip(_indices_to_predict(layout), vectors[0], strict=True)), vectors[1]
         params, state = (layout.unpack_entry(needed, entry) for entry in (PARAMS, _newest_state(layout)))
         state = state if newest is None else layout_of(state).unpack(newest)
         transition = one_step_of(self._update.estimator.model.transition) if sample else self._update.transition
@@ -272,18 +303,18 @@ class PackedProgram:
         """Place single symbols on the device.
 
         Args:
-            inputs: the inputs.
+            inputs: the arguments of a call, after the vectors.
 
         Returns:
             The inputs; None if one of the symbols is not known to be in range.
         """
         placed = inputs
-        for place, size in enumerate(self.symbols):
+        for i, size in enumerate(self.symbols):
             if size is not None:
-                value = inputs[place]
+                value = inputs[i]
                 if not (isinstance(value, SYMBOL) and 0 <= value < size):
                     return None
-                placed = *placed[:place], _placed(value, jax.config.jax_enable_x64), *placed[place + 1 :]  # pyright: ignore[reportAttributeAccessIssue] (made when it is imported)
+                placed = *placed[:i], _placed(value, jax.config.jax_enable_x64), *placed[i + 1 :]  # pyright: ignore[reportAttributeAccessIssue] (made when it is imported)
         return placed
 
 
@@ -293,14 +324,14 @@ def _newest_state(layout: PackedLayout) -> int:
 
 
 @lru_cache(maxsize=256)
-def _places_to_predict(layout: PackedLayout) -> tuple[int, ...]:
-    """Return the numbers of the vectors that a prediction needs."""
+def _indices_to_predict(layout: PackedLayout) -> tuple[int, ...]:
+    """Return the indices of the vectors that a prediction needs."""
     return tuple(sorted({*layout.vectors_of[PARAMS], *layout.vectors_of[_newest_state(layout)]}))
 
 
 def _needed(run: PackedRun) -> tuple[Vectors, Vectors | None]:
     """Return the vectors that a prediction needs: every argument costs a microsecond."""
-    return tuple(run.vectors[place] for place in _places_to_predict(run.layout)), run.newest_vectors
+    return tuple(run.vectors[i] for i in _indices_to_predict(run.layout)), run.newest_vectors
 
 
 def _is_single(xs: Tree) -> bool:

@@ -1,4 +1,4 @@
-"""Figures in one common style. Curves also differ in line style and marker, to be told apart without color."""
+"""Figures in one common style. Curves also differ in line style and marker, not only in colour."""
 
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from norewind.scoring.metrics import ANY_FORECASTS, METRICS_ENTRIES, counted
+from norewind.scoring.metrics import ANY_FORECASTS, METRICS_ENTRIES
 from norewind.storage.files import write_atomically
 from norewind.streams.table.scaling import MIN_VALUES
 
@@ -20,7 +20,7 @@ COLORS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
 MARKERS = "osD^vP*X<>"
 GRAY = "0.5"
-# The most targets with a panel of their own, and the most characters of the name of a class.
+# The maximum number of targets that have a panel each, and of characters of a class name.
 PANELS, LONGEST_NAME = 4, 20
 
 # Without dates and versions, the same numbers produce the same file.
@@ -51,6 +51,18 @@ def new_figure(rows: int = 1, columns: int = 1, *, panel: tuple[float, float] = 
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def drawable(name: Any) -> str:
+    r"""Return the name of a column, class or run as text that Matplotlib can draw: UTF-8, and not a formula.
+
+    Args:
+        name: the name.
+
+    >>> print(drawable("cost ($)"), drawable("\ud800"))
+    cost (\$) ?
+    """
+    return str(name).encode("utf-8", "replace").decode().replace("$", r"\$")
 
 
 def save(figure: Figure, path: Path | str) -> Path:
@@ -144,7 +156,7 @@ def curves_figure(
     for number, (name, lines) in enumerate(runs):
         points = _points(lines, "loss")
         drawn += points.shape[1]
-        ax.plot(*points, label=name, marker="o", markersize=2.5, **curve_style(number))
+        ax.plot(*points, label=drawable(name), marker="o", markersize=2.5, **curve_style(number))
     if len(runs) == 1:
         for entry, label in simple.items():
             samples, values = _points(runs[0][1], entry)
@@ -152,13 +164,13 @@ def curves_figure(
                 marker, style = "s" if len(values) < 5 else "", METRICS_ENTRIES[entry].line_style
                 ax.plot(samples, values, style, color=GRAY, linewidth=1, label=label, marker=marker, markersize=2)
     if not drawn:
-        message = "Nothing to draw yet: no sample with a known target was predicted."
+        message = "Nothing to draw yet: no sample with a known target has been predicted."
         ax.annotate(message, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
     heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
         log_axis(ax)  # on a linear axis, the first rows would flatten the rest
     ax.set(xlabel="samples learned from", ylabel=f"mean {unit} of {MIN_SAMPLES} samples or more")
-    ax.set_title("how well it predicts")
+    ax.set_title("Learning curve")
     count_axis(ax)
     legend(figure, [ax], columns=1 if len(runs) > 1 else 4)
     return figure
@@ -205,11 +217,11 @@ def classes_figure(recent: np.ndarray, name: Callable[[int], str], last: int) ->
     wrong = actual != forecast
     above.plot(rows, actual, ".", color="black", markersize=4, label="class")
     above.plot(rows[wrong], forecast[wrong], "x", color=COLORS[1], markersize=5, label="wrong forecast")
-    above.set_yticks(range(len(classes)), [str(name(number))[:LONGEST_NAME] for number in classes.tolist()])
+    above.set_yticks(range(len(classes)), [drawable(str(name(number))[:LONGEST_NAME]) for number in classes.tolist()])
     above.set_ylim(-0.5, max(1, len(classes)) - 0.5)
-    right = f"right {counted(int((~wrong).sum()), 'time')} of {len(wrong):,}"
-    above.set_title(f"the newest rows, and the classes that were forecast: {right}")
-    label = "probability of the class, as forecast"
+    right = f"{int((~wrong).sum()):,} of {len(wrong):,} right"
+    above.set_title(f"Newest rows and forecast classes: {right}")
+    label = "forecast probability of the class"
     below.plot(rows, recent[known, 2], ".-", color=COLORS[0], linewidth=1, markersize=3, label=label)
     below.set(xlabel="row", ylabel="probability", ylim=(-0.02, 1.02))
     legend(figure, [above, below], columns=3)
@@ -240,15 +252,15 @@ def rows_figure(
             steps = np.arange(last + 1, last + 1 + len(ahead))
             means, spreads = np.moveaxis(ahead[:, place], -1, 0)
             ax.axvline(last + 0.5, color=GRAY, linewidth=0.8)
-            ax.plot(steps, means, "o-", color=COLORS[0], linewidth=1.4, markersize=3, label="forecast of next rows")
+            ax.plot(steps, means, "o-", color=COLORS[0], linewidth=1.4, markersize=3, label="forecast of the next rows")
             band = 1.96 * np.where(np.isnan(spreads), 0, spreads)
-            label = "95 % if errors are Gaussian"
+            label = "95 % interval (Gaussian errors)"
             ax.fill_between(steps, means - band, means + band, color=COLORS[0], alpha=0.15, linewidth=0, label=label)
         elif not known.any():
             ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
-        ax.set_ylabel(columns[place])
+        ax.set_ylabel(drawable(columns[place]))
     axes[-1, 0].set_xlabel("row" if not times else f"row (forecast: from {times[0]} to {times[-1]})")
-    title = "the newest rows" + (" and the next ones" if ahead is not None else ", and their forecasts")
+    title = "Newest rows and " + ("forecasts of the next ones" if ahead is not None else "their forecasts")
     axes[0, 0].set_title(title + (f" ({count} of {len(columns)} targets)" if count < len(columns) else ""))
     legend(figure, axes[:, 0], columns=4)
     return figure
@@ -267,6 +279,6 @@ def by_step_figure(errors: dict[str, list[float]], steps: Sequence[int]) -> Figu
         width = 2.2 if number == 0 else 1.2
         ax.plot(steps, values, ".-", color=COLORS[number % len(COLORS)], linewidth=width, markersize=4, label=name)
     ax.set(xlabel="rows ahead", ylabel="RMSE (standard deviations)", ylim=(0, None))
-    ax.set_title("error by the number of rows ahead, over the last half of the run")
+    ax.set_title("Error by number of rows ahead, over the last half of the run")
     legend(figure, [ax], columns=4)
     return figure

@@ -1,4 +1,4 @@
-"""Tables, facts and curves as text: Markdown, CSV and HTML."""
+"""Tables and curves as text: Markdown, CSV and HTML."""
 
 import csv
 import io
@@ -71,26 +71,6 @@ def sparkline(values: Iterable[float | None], width: int = 40, span: tuple[float
     low, high = span or (points.min(), points.max())
     places = (points.clip(low, high) - low) / ((high - low) or 1) * (len(BARS) - 1)
     return "".join(BARS[round(place)] for place in places.tolist())
-
-
-def facts_as_text(title: str, facts: Mapping[str, Any]) -> str:
-    """Format facts as text: a title, and one indented line per fact.
-
-    Args:
-        title: the first line.
-        facts: values by name.
-    """
-    return "\n".join([title, *(f"  {name}: {value}" for name, value in facts.items())])
-
-
-def facts_as_html(title: str, facts: Mapping[str, Any]) -> str:
-    """Format facts as an HTML table.
-
-    Args:
-        title: the header of the first column.
-        facts: values by name.
-    """
-    return markdown_as_html(markdown([title, ""], facts.items()))
 
 
 def markdown_as_html(text: str) -> str:

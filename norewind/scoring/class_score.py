@@ -8,12 +8,39 @@ import numpy as np
 
 from norewind.core.losses import BIT
 from norewind.engines.kernels import kernel
-from norewind.scoring.metrics import CLASS_FORECASTS, counted, last_half
-from norewind.scoring.score import RECENT_ROWS, StepScore, log_probabilities
+from norewind.learners.learner import Forecasts
+from norewind.scoring.metrics import ROW_LOSSES, last_half
+from norewind.scoring.score import RECENT_ROWS, Outputs, ScoreState, StepScore, log_probabilities
+from norewind.streams.position import Count
 from norewind.streams.stream import Samples
+from norewind.streams.table.columns import OTHER_CATEGORY
+from norewind.wording import counted
 
 # The accuracies of the model and of two simple rules.
 ACCURACIES = ("accuracy", "majority", "last")
+
+
+class ClassState(ScoreState):
+    """The state of a `ClassScore`. The first four fields are arguments of `compare_classes`.
+
+    Attributes:
+        baseline: by step, the number of scored rows of the interval and the sum of their bits.
+        right: by step, how often the model and each simple rule were right in the interval.
+        counts: the number of rows of each class.
+        past: a ring of the newest classes.
+        rows: the number of rows.
+        stretch: for the newest rows, the class, the forecast class, and the forecast probability of the class.
+    """
+
+    sums = ("baseline", "right", "counts")
+    newest = ("stretch",)
+
+    baseline: np.ndarray
+    right: np.ndarray
+    counts: np.ndarray
+    past: np.ndarray
+    rows: Count
+    stretch: np.ndarray
 
 
 class ClassScore(StepScore):
@@ -29,44 +56,44 @@ class ClassScore(StepScore):
         steps: the forecast steps, in rows ahead.
     """
 
-    unit = "bits"
-    simple_forecasts = CLASS_FORECASTS
+    unit, simple_forecasts = ROW_LOSSES["classes"]
 
     def __init__(self, classes: int, name: Callable[[int], Any], steps: Sequence[int]):
         super().__init__(steps)
         self.name, self.scale = name, 1 / (BIT * len(steps))
-        self.state = {
-            "baseline": np.zeros((len(steps), 2)),
-            "right": np.zeros((len(steps), len(ACCURACIES))),
-            "counts": np.zeros(classes),
-            "past": np.full((int(self.delays[-1]), 2), -1.0),
-            "rows": 0,
-            "stretch": np.zeros((0, 3)),
-        }
+        self.state = ClassState(
+            baseline=np.zeros((len(steps), 2)),
+            right=np.zeros((len(steps), len(ACCURACIES))),
+            counts=np.zeros(classes),
+            past=np.full((int(self.delays[-1]), 2), -1.0),
+            rows=0,
+            stretch=np.zeros((0, 3)),
+        )
 
-    def add(self, samples: Samples, outputs: Any = None) -> int:
+    def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
+        assert isinstance(outputs, Forecasts)
         targets, state = samples.targets.astype(np.float64), self.state
         due = self._by_class(outputs.due)
         values = np.ascontiguousarray(samples.values[:, 0], np.float64)
-        sums = [state[name] for name in ("baseline", "right", "counts", "past")]
-        first = state["rows"] % len(state["past"])
+        sums = state.baseline, state.right, state.counts, state.past
+        first = state.rows % len(state.past)
         compare_classes(*sums, self.delays, first, values, targets, due.argmax(axis=-1))
-        state["rows"] += len(values)
+        state.rows += len(values)
         # For the newest rows: the actual class, the forecast class, and the forecast probability of the actual class.
         classes, nearest = targets[-RECENT_ROWS:, 0], log_probabilities(due[-RECENT_ROWS:, 0])
         probabilities = np.exp(nearest[np.arange(len(classes)), np.nan_to_num(classes).astype(int)])
         rows = np.stack([classes, nearest.argmax(axis=-1), probabilities], axis=1)
         rows[np.isnan(classes)] = np.nan
-        state["stretch"] = np.concatenate([state["stretch"], rows])[-RECENT_ROWS:]
+        state.stretch = np.concatenate([state.stretch, rows])[-RECENT_ROWS:]
         return super().add(samples)
 
-    def _by_class(self, outputs: Any) -> np.ndarray:
+    def _by_class(self, outputs: np.ndarray) -> np.ndarray:
         """Reshape logits to (rows, steps, classes)."""
         return np.reshape(outputs, (len(outputs), len(self.steps), -1))
 
     def end_interval(self) -> dict[str, Any]:
-        baseline, right = self.state["baseline"], self.state["right"]
-        self.state |= {"baseline": np.zeros_like(baseline), "right": np.zeros_like(right)}
+        baseline, right = self.state.baseline, self.state.right
+        self.state.baseline, self.state.right = np.zeros_like(baseline), np.zeros_like(right)
         total, bits = baseline.sum(axis=0).tolist()
         if not total:
             return {"baseline": None}
@@ -77,7 +104,7 @@ class ClassScore(StepScore):
             line["by_step"] = dict(zip(ACCURACIES, by_step, strict=True))
         return line
 
-    def prediction_entries(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Yield, for each row, the forecast classes, and how good the newest forecast of this row was.
 
         Args:
@@ -85,30 +112,37 @@ class ClassScore(StepScore):
             samples: consecutive rows.
             outputs: the forecasts of the learner.
         """
+        assert isinstance(outputs, Forecasts)
+        assert samples.named is not None
+        assert samples.values is not None
         ahead, due = (log_probabilities(self._by_class(part)) for part in (outputs.made, outputs.due))
+        named = np.full(len(due), due.shape[-1]) if samples.named is None else samples.named
         for i, target in enumerate(samples.targets[:, 0].tolist()):
             entry, is_known = self.first_entries(first + i, samples, i), target == target
             if self.horizon:
-                names, shares = self.likeliest(ahead[i])
+                # The row's own class has a name now, even if it is new.
+                names, shares = self.likeliest(ahead[i], named[i] + (samples.values[i, 0] == named[i]))
                 entry |= {"forecast": self.by_step(names), "probability": self.by_step(shares)}
             if is_known or not self.horizon:
-                (name,), (share,) = self.likeliest(due[i, :1])
+                (name,), (share,) = self.likeliest(due[i, :1], named[i])
                 entry |= {"prediction": name, "predicted": share}
                 entry["target"] = self.name(int(target)) if is_known else None
                 entry["surprise"] = round(float(-due[i, 0, int(target)] / BIT), 6) if is_known else None
             yield entry
 
-    def likeliest(self, logs: np.ndarray) -> tuple[list[Any], list[float]]:
+    def likeliest(self, logs: np.ndarray, named: int | None = None) -> tuple[list[Any], list[float]]:
         """Return the name and the probability of the most likely class of each row.
 
         Args:
             logs: log-probabilities (rows, classes).
+            named: how many classes had appeared when the forecast was made; the others have no name yet. None for all.
         """
         shares = [round(float(np.exp(log)), 6) for log in logs.max(axis=-1)]
-        return [self.name(guess) for guess in logs.argmax(axis=-1).tolist()], shares
+        guesses = logs.argmax(axis=-1).tolist()
+        return [self.name(guess) if named is None or guess < named else OTHER_CATEGORY for guess in guesses], shares
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
-        """Summarize bits and accuracy over the last half of a run; warn if a simple rule was right more often.
+        """Summarise bits and accuracy over the last half of a run; warn if a simple rule was right more often.
 
         Args:
             lines: the lines of metrics.
@@ -163,7 +197,9 @@ def compare_classes(baseline, right, counts, past, delays, first, values, target
             if np.isnan(targets[row, step]):
                 continue
             target = int(targets[row, step])
-            seen, total, commonest = 0, 0.0, 0
+            seen = 0
+            total = 0.0
+            commonest = 0
             for number in range(classes):
                 seen += known[number] > 0
                 total += known[number]

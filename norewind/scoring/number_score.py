@@ -10,14 +10,28 @@ import numpy as np
 
 from norewind.core.losses import log_variance
 from norewind.engines.kernels import kernel
+from norewind.fleets.fleet import KeyedOutputs
 from norewind.fleets.store import KeyErrors, Store
-from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, mean, running_sum, seven_digits
-from norewind.scoring.score import StepScore, place_of
+from norewind.scoring.metrics import ROW_LOSSES, SIMPLE_FORECASTS
+from norewind.scoring.score import Outputs, RowOutputs, ScoreState, StepScore, place_of
+from norewind.scoring.tally import Sums, mean, running_sum
 from norewind.streams.stream import Samples
+from norewind.wording import counted, seven_digits
 
-ROW_UNITS = {"squared": "squared error", "gaussian": "nats per value", "classes": "bits"}
 # The number of keys listed at the end, and the minimum number of their scored rows.
 WORST_KEYS, MIN_SCORED_ROWS = 5, 20
+
+
+class NumberState(ScoreState, kw_only=True):
+    """The state of a `NumberScore`.
+
+    Attributes:
+        baseline: the number of errors of the mean so far in the interval, and the sum of their squares.
+        persistence: the same for the last known value.
+    """
+
+    baseline: Sums = (0, 0.0)
+    persistence: Sums = (0, 0.0)
 
 
 class NumberScore(StepScore):
@@ -32,31 +46,29 @@ class NumberScore(StepScore):
         steps: the forecast steps, in rows ahead.
     """
 
-    simple_forecasts = SIMPLE_FORECASTS
-
     def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int]):
         super().__init__(steps)
-        self.columns, self.gaussian, self.unit = list(columns), loss == "gaussian", ROW_UNITS[loss]
+        self.columns = list(columns)
+        self.gaussian = loss == "gaussian"
+        self.unit, self.simple_forecasts = ROW_LOSSES[loss]
         self.scale = (1 if self.gaussian else 2) / (len(self.columns) * len(self.steps))
-        self.state = {"baseline": [0, 0.0], "persistence": [0, 0.0]}
+        self.state = NumberState()
 
-    def add(self, samples: Samples, outputs: Any = None) -> int:
+    def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
         targets = samples.targets.astype(np.float64)
-        for name, errors in (("baseline", targets), ("persistence", targets - samples.last)):
-            known = errors[~np.isnan(errors)]
-            count, total = self.state[name]
-            self.state[name] = [count + len(known), running_sum(total, known**2)]
+        self.state.baseline = _with_squares(self.state.baseline, targets)
+        self.state.persistence = _with_squares(self.state.persistence, targets - samples.last)
         return super().add(samples)
 
     def end_interval(self) -> dict[str, Any]:
-        line = {name: mean(self.state[name]) for name in ("baseline", "persistence")}
-        self.state |= {"baseline": [0, 0.0], "persistence": [0, 0.0]}
+        line = {"baseline": mean(self.state.baseline), "persistence": mean(self.state.persistence)}
+        self.state.baseline = self.state.persistence = (0, 0.0)
         if self.gaussian:
             squares = line["baseline"]
             return {"baseline": None if squares is None else (squares + np.log(2 * np.pi)) / 2}
         return line
 
-    def prediction_entries(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Yield, for each row, the forecasts made there, and how good the newest forecast of this row was.
 
         All are in the units of the stream. The surprise is the root mean square of the errors in
@@ -67,6 +79,7 @@ class NumberScore(StepScore):
             samples: consecutive rows.
             outputs: the forecasts of the learner.
         """
+        assert not isinstance(outputs, np.ndarray)
         forecasts = self.forecasts_in_units(samples, outputs).tolist()
         predictions, errors = self.predictions_and_errors(samples, outputs)
         _, deviations = self.means_and_deviations(outputs.made)
@@ -84,7 +97,7 @@ class NumberScore(StepScore):
                 entry["surprise"] = self.surprise(errors[i])
             yield entry
 
-    def forecasts_in_units(self, samples: Samples, outputs: Any) -> np.ndarray:
+    def forecasts_in_units(self, samples: Samples, outputs: RowOutputs) -> np.ndarray:
         """Convert the forecasts made at each row to the units of the stream.
 
         Args:
@@ -98,7 +111,7 @@ class NumberScore(StepScore):
         _to_units(np.asarray(outputs.made), samples.scales_after, samples.values, forecasts)
         return forecasts
 
-    def predictions_and_errors(self, samples: Samples, outputs: Any) -> tuple[np.ndarray, np.ndarray]:
+    def predictions_and_errors(self, samples: Samples, outputs: RowOutputs) -> tuple[np.ndarray, np.ndarray]:
         """Convert the predictions of each row, made earlier by the nearest step, to the units of the stream.
 
         Args:
@@ -155,6 +168,12 @@ class NumberScore(StepScore):
         return self.by_step([dict(zip(self.columns, step, strict=True)) for step in steps])
 
 
+def _with_squares(sums: Sums, errors: np.ndarray) -> Sums:
+    """Add errors to a count and a sum of squares. NaN means unknown."""
+    known = errors[~np.isnan(errors)]
+    return sums[0] + len(known), running_sum(sums[1], known**2)
+
+
 @kernel
 def _to_units(outputs, scales, values, forecasts):
     """Write standardised forecasts in the units of the stream, or the last value while there is no scale.
@@ -171,7 +190,7 @@ def _to_units(outputs, scales, values, forecasts):
             forecasts[row, i] = values[row, i] if np.isnan(forecast) else forecast
 
 
-class KeyScore(NumberScore):
+class KeyedScore(NumberScore):
     """Scores forecasts of the rows of many keys, each standardised by its own past.
 
     The outputs end with the standardised samples, because the fleet standardises them.
@@ -187,10 +206,11 @@ class KeyScore(NumberScore):
         super().__init__(columns, loss, steps)
         self.name = name
 
-    def add(self, samples: Samples, outputs: Any = None) -> int:
+    def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
+        assert isinstance(outputs, KeyedOutputs)
         return super().add(outputs.samples)
 
-    def prediction_entries(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Yield predictions as for a single series, with the key.
 
         There is no `for` entry, because the future rows of a key have no number yet.
@@ -198,8 +218,9 @@ class KeyScore(NumberScore):
         Args:
             first: the number of the first row.
             samples: consecutive rows with their keys.
-            outputs: the outputs of the fleet, `KeyedOutputs`.
+            outputs: the outputs of the fleet, `norewind.fleets.fleet.KeyedOutputs`.
         """
+        assert isinstance(outputs, KeyedOutputs)
         described = outputs.samples._replace(keys=samples.keys, lines=samples.lines, copied=samples.copied)
         return super().prediction_entries(first, described, outputs)
 

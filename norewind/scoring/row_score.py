@@ -7,16 +7,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.steps import PERIODS
-from norewind.scoring.metrics import SIMPLE_FORECASTS, counted, digits, last_half, mean
-from norewind.scoring.number_score import NumberScore
-from norewind.scoring.score import RECENT_ROWS
+from norewind.learners.horizon import PERIODS
+from norewind.learners.learner import Forecasts
+from norewind.scoring.metrics import SIMPLE_FORECASTS, last_half
+from norewind.scoring.number_score import NumberScore, NumberState
+from norewind.scoring.score import RECENT_ROWS, Outputs
+from norewind.scoring.tally import mean
+from norewind.streams.position import Count
 from norewind.streams.stream import Samples
+from norewind.streams.table.scaling import clipped
+from norewind.wording import counted, digits
 
 # The number of targets whose errors are written with every line of metrics, and whose newest values are kept.
 LOGGED_TARGETS = 8
 # The share of the newest squared errors that is kept from row to row.
 ERROR_DECAY = 1 - 1 / RECENT_ROWS
+# A larger error, in standard deviations, counts as this large in the deviations of forecasts.
+LARGEST_ERROR = 10.0
 # The largest number of steps whose errors are written with every line of metrics.
 LOGGED_STEPS = 200
 # The number of steps in the table; the others are in the figure.
@@ -89,6 +96,31 @@ class Summary(NamedTuple):
         return "\n".join(lines)
 
 
+class RowState(NumberState, kw_only=True):
+    """The state of a `RowScore`. `errors`, `squares`, `past` and `recent_squares` are arguments of `compare_rows`.
+
+    Attributes:
+        rows: the number of rows.
+        seasonal: by period, the number of errors since the start and the sum of their squares.
+        errors: sums of errors in the interval, in the table's units.
+        squares: sums of squared errors in the interval, in variances.
+        past: a ring of the newest values.
+        recent_squares: weighted means of the newest squared errors.
+        recent: for the newest rows, the values, the forecasts of them, and their deviations.
+    """
+
+    sums = ("seasonal", "errors", "squares", "recent_squares")
+    newest = ("recent",)
+
+    rows: Count
+    seasonal: np.ndarray
+    errors: np.ndarray
+    squares: np.ndarray
+    past: np.ndarray
+    recent_squares: np.ndarray
+    recent: np.ndarray
+
+
 class RowScore(NumberScore):
     """Scores forecasts of the rows of one series, and compares them with simple forecasts.
 
@@ -111,36 +143,38 @@ class RowScore(NumberScore):
         self._ago = np.array([self.delays, *(-(-self.delays // rows) * rows for rows in self.periods)])
         # The forecasts that are compared: the model, the mean, the last value, and the values one period ago.
         forecasts, width = 3 + len(self.periods), len(self.columns)
-        self.state |= {
-            "rows": 0,
-            "seasonal": np.zeros((len(self.periods), 2)),
-            "errors": np.zeros((forecasts, len(self.steps), width, 3)),
-            "squares": np.zeros((forecasts, len(self.steps), 2)),
-            "past": np.full((int(self._ago.max()), width), np.nan),
-            "errors recently": np.zeros((len(self.steps), width, 2)),
-            "recent": np.zeros((0, min(width, LOGGED_TARGETS), 3)),
-        }
+        self.state: RowState = RowState(  # pyright: ignore[reportIncompatibleVariableOverride]
+            rows=0,
+            seasonal=np.zeros((len(self.periods), 2)),
+            errors=np.zeros((forecasts, len(self.steps), width, 3)),
+            squares=np.zeros((forecasts, len(self.steps), 2)),
+            past=np.full((int(self._ago.max()), width), np.nan),
+            recent_squares=np.zeros((len(self.steps), width, 2)),
+            recent=np.zeros((0, min(width, LOGGED_TARGETS), 3)),
+        )
 
-    def add(self, samples: Samples, outputs: Any = None) -> int:
+    def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
+        assert isinstance(outputs, Forecasts)
         state, width = self.state, len(self.columns)
         means, spreads = self.means_and_deviations(outputs.due)
         targets = samples.targets.astype(np.float64)
         values = np.ascontiguousarray(samples.values[:, :width], np.float64)
         scales = np.ascontiguousarray(samples.scales, np.float64)
-        sums = [state[name] for name in ("errors", "squares", "past", "errors recently")]
-        compare_rows(*sums, self._ago, state["rows"] % len(state["past"]), values, targets, scales, means)
-        state["rows"] += len(values)
+        sums = state.errors, state.squares, state.past, state.recent_squares
+        compare_rows(*sums, self._ago, state.rows % len(state.past), values, targets, scales, means)
+        state.rows += len(values)
         center, deviation = scales[:, :width, 0], scales[:, :width, 1]
         nearest = np.stack([values, center + deviation * means[:, :width], deviation * spreads[:, :width]], axis=-1)
-        state["recent"] = np.concatenate([state["recent"], nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
+        state.recent = np.concatenate([state.recent, nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
         return super().add(samples)
 
     def end_interval(self) -> dict[str, Any]:
-        line, state, forecasts = super().end_interval(), self.state, {"model": 0, "baseline": 1, "persistence": 2}
-        errors, squares = state["errors"], state["squares"]
-        seasonal = state["seasonal"] + squares[3:].sum(axis=1)
-        state |= {"errors": np.zeros_like(errors), "squares": np.zeros_like(squares), "seasonal": seasonal}
-        counts, totals = seasonal.T
+        line, state = super().end_interval(), self.state
+        forecasts = {"model": 0, "baseline": 1, "persistence": 2}
+        errors, squares = state.errors, state.squares
+        state.errors, state.squares = np.zeros_like(errors), np.zeros_like(squares)
+        state.seasonal = state.seasonal + squares[3:].sum(axis=1)
+        counts, totals = state.seasonal.T
         if counts.any():
             best = int(np.argmin(np.where(counts > 0, totals / np.maximum(counts, 1), np.inf)))
             forecasts["seasonal"] = 3 + best
@@ -165,7 +199,7 @@ class RowScore(NumberScore):
 
     def recent_errors(self) -> np.ndarray:
         """Return the root mean squared error over the newest rows, by step and target; NaN where it is not known."""
-        weights, squares = np.moveaxis(self.state["errors recently"], -1, 0)
+        weights, squares = np.moveaxis(self.state.recent_squares, -1, 0)
         return np.sqrt(np.where(weights > 0, squares / np.where(weights > 0, weights, 1), np.nan))
 
     def summary(self, lines: Sequence[dict[str, Any]]) -> Summary | None:
@@ -184,7 +218,10 @@ class RowScore(NumberScore):
 
         # The best period may change during a run. Each line is compared with the best one at that time.
         periods = dict.fromkeys(line["period"] for line in last if "period" in line)
-        losses, errors, by_step, weights = {}, {}, {}, rows("model")
+        losses = {}
+        errors = {}
+        by_step = {}
+        weights = rows("model")
         for title, (name, entry) in FORECAST_TITLES.items():
             title = title or f"{' or '.join(map(str, periods))} rows ago"
             # A simple forecast that is missing for some of the rows is left out.
@@ -219,7 +256,7 @@ def logged_steps(steps: Sequence[int]) -> list[int]:
     return [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, LOGGED_STEPS).round().astype(int))]
 
 
-def _mean(values: list[Any], weights: Any, power: int = 1) -> np.ndarray:
+def _mean(values: list[Any], weights: Sequence[float] | np.ndarray, power: int = 1) -> np.ndarray:
     """The weighted power mean over lines, ignoring unknown values; NaN where all are unknown."""
     powers = np.array(values, float) ** power
     known = np.where(np.isnan(powers), 0, np.reshape(weights, (-1, *[1] * (powers.ndim - 1))))
@@ -279,10 +316,12 @@ def compare_rows(errors, squares, past, recently, ago, first, values, targets, s
                     total[1] += abs(error)
                     total[2] += error * error
                     squares[forecast, step, 0] += 1
-                    squares[forecast, step, 1] += (error / deviation) ** 2
+                    # Clipped like the targets, so that an outlier does not hide all other errors.
+                    squares[forecast, step, 1] += (clipped((guess - center) / deviation) - targets[row, place]) ** 2
+                limited = min(abs(model - value), LARGEST_ERROR * deviation)
                 recent = recently[step, column]
                 recent[0] = ERROR_DECAY * recent[0] + (1 - ERROR_DECAY)
-                recent[1] = ERROR_DECAY * recent[1] + (1 - ERROR_DECAY) * (model - value) ** 2
+                recent[1] = ERROR_DECAY * recent[1] + (1 - ERROR_DECAY) * limited * limited
         for column in range(width):
             before = past[(first + row - 1) % depth, column]
             value = values[row, column]

@@ -3,30 +3,69 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
+import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from norewind.core.losses import BIT
+from norewind.fleets.fleet import KeyedOutputs
+from norewind.learners.learner import Forecasts
 from norewind.scoring.metrics import ANY_FORECASTS
 from norewind.streams.kafka.messages import message_place
 from norewind.streams.stream import Samples
 
+# The outputs of learners of rows, and those of any learner: learners of symbols return logits.
+RowOutputs = Forecasts | KeyedOutputs
+Outputs = RowOutputs | np.ndarray
 # The number of newest rows of a table that are kept and drawn.
 RECENT_ROWS = 200
 
 
-def log_probabilities(outputs: Any) -> np.ndarray:
+def log_probabilities(logits: np.ndarray) -> np.ndarray:
     """Convert logits to log-probabilities of symbols or classes, along the last axis."""
-    logits = np.asarray(outputs, np.float64)
+    logits = np.asarray(logits, np.float64)
     logits = logits - logits.max(axis=-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
 
-def bits_of(outputs: Any) -> np.ndarray:
+def bits_of(logits: np.ndarray) -> np.ndarray:
     """Convert logits to −log₂ of the probability of every symbol."""
-    return (0.0 - log_probabilities(outputs)) / BIT  # never -0.0
+    return (0.0 - log_probabilities(logits)) / BIT  # never -0.0
+
+
+class ScoreState(msgspec.Struct, forbid_unknown_fields=True):
+    """The part of a score that checkpoints save, as JSON and arrays. The base class has nothing to save.
+
+    Attributes:
+        sums: the names of arrays that hold counts, or sums of non-negative numbers.
+        newest: the names of arrays that hold the newest rows, at most `RECENT_ROWS`.
+    """
+
+    sums: ClassVar[tuple[str, ...]] = ()
+    newest: ClassVar[tuple[str, ...]] = ()
+
+    def fits(self, new: Any) -> bool:
+        """Return whether this state, read from a checkpoint, can be that of a score of a stream.
+
+        The types of its fields have been checked; this checks the sizes and values of its arrays.
+
+        Args:
+            new: the state of a new score of the stream, of the same class.
+        """
+        return all(
+            self._array_fits(name, getattr(self, name), part)
+            for name, part in asdict(new).items()
+            if isinstance(part, np.ndarray)
+        )
+
+    def _array_fits(self, name: str, saved: np.ndarray, new: np.ndarray) -> bool:
+        if name in self.newest:
+            return saved.dtype == new.dtype and saved.shape[1:] == new.shape[1:] and len(saved) <= RECENT_ROWS
+        in_range = name not in self.sums or bool(np.all(np.isfinite(saved) & (saved >= 0)))
+        return saved.dtype == new.dtype and saved.shape == new.shape and in_range
 
 
 class Score:
@@ -37,7 +76,7 @@ class Score:
         unit: the unit of losses after they are multiplied by `scale`.
         scale: the factor from the learner's losses to `unit`.
         simple_forecasts: descriptions of the simple forecasts to compare with, by their entries in a line of metrics.
-        state: the part of the score that is saved in checkpoints, as JSON and arrays.
+        state: the part of the score that checkpoints save.
     """
 
     needs_outputs = False
@@ -46,9 +85,9 @@ class Score:
     simple_forecasts = ANY_FORECASTS
 
     def __init__(self):
-        self.state: dict[str, Any] = {}
+        self.state = ScoreState()
 
-    def add(self, samples: Samples, outputs: Any = None) -> int:
+    def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
         """Add samples to the current interval.
 
         Args:
@@ -64,7 +103,7 @@ class Score:
         """Return the `baseline` and other entries of the line of metrics that ends here. Starts a new interval."""
         return {}
 
-    def prediction_entries(self, first: int, samples: Samples, outputs: Any) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Express predictions in the stream's own symbols or units.
 
         Args:
@@ -78,7 +117,7 @@ class Score:
         raise ValueError("predictions need a score that can express them, such as SymbolScore or RowScore.")
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
-        """Summarize a run as text, for the end of training.
+        """Summarise a run as text, for the end of training.
 
         Args:
             lines: the lines of metrics.
@@ -102,7 +141,7 @@ class StepScore(Score):
         # How many rows ago the newest value arrived that a simple forecast may use, by step.
         self.delays = np.maximum(1, self.steps)
 
-    def add(self, samples: Samples, outputs: Any = None) -> int:
+    def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
         return int(np.sum(~np.isnan(samples.targets).all(axis=-1)))
 
     def by_step(self, values: Sequence[Any]) -> Any:

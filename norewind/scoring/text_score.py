@@ -2,22 +2,42 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import numpy as np
 
 from norewind.core.losses import BIT
-from norewind.scoring.metrics import SYMBOL_FORECASTS
-from norewind.scoring.score import Score, bits_of
+from norewind.scoring.metrics import SYMBOL_LOSS
+from norewind.scoring.score import Outputs, Score, ScoreState, bits_of
+from norewind.scoring.tally import Number
+from norewind.streams.position import Count
 from norewind.streams.stream import Samples
 
-# The most symbols of one line; a longer line is scored in pieces.
+# The maximum number of symbols in a line; a longer line is scored in pieces.
 MAX_LINE_SYMBOLS = 10_000
 # The number of recent lines that a line is compared with, and the minimum number needed.
 COMPARED_LINES, MIN_COMPARED_LINES = 500, 20
 # The number of characters of a line that are shown.
 SHOWN_CHARACTERS = 300
 MIN_SPREAD = 0.05
+# The prediction of a character that has not appeared yet.
+UNKNOWN_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+
+
+class SymbolState(ScoreState):
+    """The state of a `SymbolScore`.
+
+    Attributes:
+        counts: how often each symbol occurred in the interval.
+        seen: whether each symbol has occurred since the start.
+    """
+
+    counts: list[Count]
+    seen: list[bool]
+
+    def fits(self, new: Any) -> bool:
+        return len(self.counts) == len(self.seen) == len(new.seen)
 
 
 class SymbolScore(Score):
@@ -28,28 +48,27 @@ class SymbolScore(Score):
         name: converts a symbol to its name in predictions.
     """
 
-    unit = "bits"
+    unit, simple_forecasts = SYMBOL_LOSS
     scale = 1 / BIT
-    simple_forecasts = SYMBOL_FORECASTS
 
     def __init__(self, symbols: int, name: Callable[[int], Any]):
         super().__init__()
         self.name = name
-        self.state = {"counts": [0] * symbols, "seen": [False] * symbols}
+        self.state = SymbolState([0] * symbols, [False] * symbols)
 
-    def add(self, samples: Samples, outputs: Any = None) -> int:
-        counts, seen = self.state["counts"], self.state["seen"]
-        new = np.bincount(samples.targets, minlength=len(counts))
-        self.state |= {"counts": (counts + new).tolist(), "seen": (np.array(seen) | (new > 0)).tolist()}
+    def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
+        new = np.bincount(samples.targets, minlength=len(self.state.counts))
+        self.state.counts = (self.state.counts + new).tolist()
+        self.state.seen = (np.array(self.state.seen) | (new > 0)).tolist()
         return len(samples.targets)
 
     def end_interval(self) -> dict[str, Any]:
-        counts = np.array(self.state["counts"])
-        self.state["counts"] = [0] * len(counts)
+        counts = np.array(self.state.counts)
+        self.state.counts = [0] * len(counts)
         shares = counts[counts > 0] / max(1, counts.sum())
         return {"baseline": float(-np.sum(shares * np.log2(shares)))}
 
-    def prediction_entries(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+    def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Yield the most likely symbol and its probability, the actual symbol, and −log₂ of its probability.
 
         Args:
@@ -57,16 +76,51 @@ class SymbolScore(Score):
             samples: consecutive symbols.
             outputs: the logits of the learner.
         """
-        bits = bits_of(outputs)
+        bits = bits_of(np.asarray(outputs))
         likeliest = bits.argmin(axis=-1)
         for i, (symbol, guess) in enumerate(zip(samples.targets.tolist(), likeliest.tolist(), strict=True)):
+            is_named = samples.named is None or guess < samples.named[i]
             yield {
                 "sample": first + i,
-                "prediction": self.name(guess),
+                "prediction": self.name(guess) if is_named else UNKNOWN_CHARACTER,
                 "probability": round(float(2 ** -bits[i, guess]), 6),
                 "symbol": self.name(symbol),
                 "surprise": round(float(bits[i, symbol]), 6),
             }
+
+
+class LineEntry(TypedDict):
+    """The entry of a line in predictions.jsonl; see `LineScore`."""
+
+    line: Count
+    bits: float
+    score: float | None
+    text: str
+    worst: str
+
+
+class LineState(SymbolState):
+    """The state of a `LineScore`.
+
+    Attributes:
+        begun: whether the first symbol has been seen.
+        line: the number of the current line.
+        symbols: the symbols of the current line so far.
+        bits: their bits.
+        usual: the bits per symbol of the newest lines.
+        top: the lines with the highest scores.
+    """
+
+    begun: bool = False
+    line: Count = 1
+    symbols: list[Count] = msgspec.field(default_factory=list)
+    bits: list[Number] = msgspec.field(default_factory=list)
+    usual: list[Number] = msgspec.field(default_factory=list)
+    top: list[LineEntry] = msgspec.field(default_factory=list)
+
+    def fits(self, new: Any) -> bool:
+        known = all(symbol < len(new.seen) for symbol in self.symbols)
+        return super().fits(new) and known and len(self.symbols) == len(self.bits)
 
 
 class LineScore(SymbolScore):
@@ -75,7 +129,7 @@ class LineScore(SymbolScore):
     A line has its `bits` per symbol and a `score`: by how many standard deviations these bits exceed
     the median of the last 500 lines (the deviation is computed from the median, too, so
     that unusual lines hardly change it); None for the first 20 lines. `worst` is the line with
-    its most surprising passages between « and ». `state["top"]` has the lines with the
+    its most surprising passages between « and ». `state.top` has the lines with the
     highest scores.
 
     Args:
@@ -85,12 +139,22 @@ class LineScore(SymbolScore):
         top: how many of the most surprising lines to keep.
     """
 
-    def __init__(self, symbols: int, name: Callable[[int], Any], decode: Callable[[Any], bytes], top: int = 0):
+    def __init__(
+        self, symbols: int, name: Callable[[int], Any], decode: Callable[[Sequence[int]], bytes], top: int = 0
+    ):
         super().__init__(symbols, name)
         self.decode, self.top = decode, top
-        self.state |= {"begun": False, "line": 1, "symbols": [], "bits": [], "usual": [], "top": []}
+        state = LineState([0] * symbols, [False] * symbols)
+        self.state: LineState = state  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def prediction_entries(self, first: int, samples: Samples, outputs: np.ndarray) -> Iterator[dict[str, Any]]:
+    def start_text(self) -> None:
+        """Begin with the first line of another text. The usual bits of a line stay known."""
+        self.state.begun = False
+        self.state.line = 1
+        self.state.symbols = []
+        self.state.bits = []
+
+    def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Yield one entry per line that ends in these samples.
 
         Args:
@@ -98,38 +162,39 @@ class LineScore(SymbolScore):
             samples: consecutive symbols.
             outputs: logits, or log-probabilities of the targets.
         """
-        if outputs.ndim == 1:
-            bits = -outputs.astype(np.float64) / BIT
-        else:
-            bits = bits_of(outputs)[np.arange(len(samples.targets)), samples.targets]
+        logits, targets = np.asarray(outputs, np.float64), samples.targets
+        bits = -logits / BIT if logits.ndim == 1 else bits_of(logits)[np.arange(len(targets)), targets]
         pairs = list(zip(samples.targets.tolist(), bits.tolist(), strict=True))
-        if not self.state["begun"]:
+        if not self.state.begun:
             pairs.insert(0, (int(samples.xs[0]), 0.0))  # nothing predicts the first symbol
-        self.state["begun"] = True
+        self.state.begun = True
         for symbol, surprise in pairs:
             ends = self.decode([symbol]) == b"\n"
-            self.state["symbols"].append(symbol)
-            self.state["bits"].append(round(surprise, 4))
-            if ends or len(self.state["symbols"]) >= MAX_LINE_SYMBOLS:
-                yield self._ended(ends=ends)
+            self.state.symbols.append(symbol)
+            self.state.bits.append(round(surprise, 4))
+            if ends or len(self.state.symbols) >= MAX_LINE_SYMBOLS:
+                yield {**self._ended(ends=ends)}
 
-    def _ended(self, *, ends: bool) -> dict[str, Any]:
+    def _ended(self, *, ends: bool) -> LineEntry:
         """Return the entry of the line so far. If the line was only cut because of its length, its number stays."""
         state = self.state
-        bits, usual = state["bits"], state["usual"]
+        bits, usual = state.bits, state.usual
         mean, score = round(float(np.mean(bits)), 6), None
         if len(usual) >= MIN_COMPARED_LINES:
             median = float(np.median(usual))
             spread = 1.4826 * float(np.median(np.abs(np.array(usual) - median)))
             score = round((mean - median) / max(spread, MIN_SPREAD), 3)
-        entry = {"line": state["line"], "bits": mean, "score": score, **self._text(state["symbols"], bits)}
-        state["usual"] = [*usual, mean][-COMPARED_LINES:]
-        state["symbols"], state["bits"], state["line"] = [], [], state["line"] + ends
+        text, worst = self._texts(state.symbols, bits)
+        entry = LineEntry(line=state.line, bits=mean, score=score, text=text, worst=worst)
+        state.usual = [*usual, mean][-COMPARED_LINES:]
+        state.symbols = []
+        state.bits = []
+        state.line += ends
         if self.top and score is not None:
-            state["top"] = sorted([*state["top"], entry], key=lambda line: -line["score"])[: self.top]
+            state.top = sorted([*state.top, entry], key=lambda line: -(line["score"] or 0))[: self.top]
         return entry
 
-    def _text(self, symbols: list[int], bits: list[float]) -> dict[str, str]:
+    def _texts(self, symbols: list[int], bits: list[float]) -> tuple[str, str]:
         """Return the line, plain and with marks around all passages with at least half of its highest bits."""
         end = len(symbols) - (self.decode(symbols[-1:]) == b"\n")
         high = np.array(bits[:end]) >= max(max(bits[:end], default=0) / 2, 1)
@@ -139,7 +204,7 @@ class LineScore(SymbolScore):
             worst += self._decoded(symbols[start:edge]) + sign
             start = edge
         worst += self._decoded(symbols[start:end])
-        return {"text": self._decoded(symbols[:end])[:SHOWN_CHARACTERS], "worst": worst[:SHOWN_CHARACTERS]}
+        return self._decoded(symbols[:end])[:SHOWN_CHARACTERS], worst[:SHOWN_CHARACTERS]
 
     def _decoded(self, symbols: Sequence[int]) -> str:
         return self.decode(symbols).decode(errors="replace") if symbols else ""
@@ -151,5 +216,5 @@ class LineScore(SymbolScore):
             lines: unused.
             folder: unused.
         """
-        top = [f"line {line['line']}, {line['score']:.1f}: {line['worst']}" for line in self.state["top"]]
+        top = [f"line {line['line']}, {line['score']:.1f}: {line['worst']}" for line in self.state.top]
         return "\n".join([f"The {len(top)} most surprising lines, by score:", *top]) if top else ""

@@ -20,7 +20,6 @@ from norewind.serving.prometheus import RequestCounts
 COOKIE_NAME = "norewind"
 LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
 LINGER_SECONDS = 2.0
-SEND_SECONDS = 30.0
 LOGIN_PAGE = (resources.files("norewind.serving") / "page" / "login.html").read_text()
 # Paths that are served without the token.
 PUBLIC_PATHS = ("/health", "/login", "/page.css")
@@ -40,19 +39,23 @@ class AccessControl:
     domain name may resolve to this machine (DNS rebinding).
 
     Args:
-        token: the token that requests must send; None if it is not needed.
+        token: the token that requests must send; None if none is required.
     """
 
     app: ASGIApp
 
     def __init__(self, token: str | None):
-        self.token, self.counts = token, RequestCounts()
+        self.token = token
+        self.counts = RequestCounts()
         self.cookie = hashlib.sha256(f"norewind cookie {token}".encode()).hexdigest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        began, status, body_ended, request = time.perf_counter(), 500, False, Request(scope)
+        began = time.perf_counter()
+        request = Request(scope)
+        status = 500
+        body_ended = False
 
         async def receive_part() -> Message:
             nonlocal body_ended
@@ -70,21 +73,19 @@ class AccessControl:
                     async with asyncio.timeout(LINGER_SECONDS):
                         while not body_ended:
                             await receive_part()
-            async with asyncio.timeout(SEND_SECONDS):
-                await send(message)
+            await send(message)
 
         try:
             await (self._rejection(request) or self.app)(scope, receive_part, send_part)
-        except TimeoutError:
-            pass  # the client stopped reading
         finally:
             self.counts.add(scope["path"], status, time.perf_counter() - began)
 
     def _rejection(self, request: Request) -> Response | None:
-        host, origin, path = request.headers.get("host", ""), request.headers.get("origin"), request.scope["path"]
+        host = request.headers.get("host", "")
+        path = request.scope["path"]
         if self.token is None and not LOCAL_HOST.fullmatch(host):
             return Refusal(403, f"requests for the host {host!r} are rejected. Use localhost or 127.0.0.1.").response
-        if origin is not None and origin.partition("://")[2] != host:
+        if _is_from_another_site(request, host):
             return Refusal(403, "requests from pages of other sites are rejected.").response
         request.scope["trusted"] = self.token is None or self._has_token(request)
         if request.scope["trusted"] or path in PUBLIC_PATHS:
@@ -111,6 +112,18 @@ class AccessControl:
         response = RedirectResponse("/", 303)
         response.set_cookie(COOKIE_NAME, self.cookie, httponly=True, samesite="strict", path="/")
         return response
+
+
+def _is_from_another_site(request: Request, host: str) -> bool:
+    """Return whether a page of another site made a request. A link to our page from there is harmless."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        return True
+    # Browsers send no Origin with a GET for an image or a script, but they do say where it comes from.
+    follows_link = request.headers.get("sec-fetch-mode") == "navigate" and request.method == "GET"
+    if follows_link and request.scope["path"] == "/":
+        return False
+    return request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
 
 
 def _same(given: str, expected: str | None) -> bool:

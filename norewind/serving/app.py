@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from importlib import resources
@@ -11,12 +10,22 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from norewind.serving.access import AccessControl
-from norewind.serving.bodies import INTERNAL_ERROR, Refusal, busy, decode_json, decode_rows, read_body, read_lines
+from norewind.serving.bodies import (
+    INTERNAL_ERROR,
+    JsonAnswer,
+    Refusal,
+    busy_error,
+    decode_json,
+    decode_rows,
+    encode_json,
+    read_body,
+    read_lines,
+)
 from norewind.serving.page_feed import TICK_SECONDS, PageFeed
 from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
@@ -54,11 +63,13 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        updating = asyncio.create_task(feed.run())
+        tasks = [asyncio.create_task(feed.run())]
         if service:
             service.loop = asyncio.get_running_loop()
+            tasks.append(asyncio.create_task(service.save_labels()))
         yield
-        updating.cancel()
+        for task in tasks:
+            task.cancel()
         if service:
             await service.stop()
 
@@ -89,7 +100,7 @@ async def predict(service: Service, request: Request) -> Response:
     """
     rows, ids, single = decode_rows(await read_body(request))
     answers = await service.predict(rows, ids)
-    return JSONResponse(answers[0] if single else {"rows": answers})
+    return JsonAnswer(answers[0] if single else {"rows": answers})
 
 
 async def learn(service: Service, request: Request) -> Response:
@@ -102,8 +113,8 @@ async def learn(service: Service, request: Request) -> Response:
     rows, ids, _ = decode_rows(await read_body(request))
     last = service.learn(rows, ids)
     if request.query_params.get("wait") in ("1", "true", "learned"):
-        await service.until_learned(last)
-    return JSONResponse({"first": last - len(rows) + 1, "last": last, **service.row_counts()}, 202)
+        await service.wait_until_learned(last)
+    return JsonAnswer({"first": last - len(rows) + 1, "last": last, **service.row_counts()}, 202)
 
 
 async def health(status_of: Callable[[], dict[str, Any]], request: Request) -> Response:
@@ -115,11 +126,11 @@ async def health(status_of: Callable[[], dict[str, Any]], request: Request) -> R
     """
     status = status_of()
     word, code = ("not learning", 503) if status.get("diverged") else ("ok", 200)
-    return JSONResponse({"status": word, **(status if request.scope["trusted"] else {})}, code)
+    return JsonAnswer({"status": word, **(status if request.scope["trusted"] else {})}, code)
 
 
 async def metrics(service: Service, counts: RequestCounts, _: Request) -> Response:
-    """`GET /metrics`: the status and the newest metrics in the format of Prometheus.
+    """`GET /metrics`: the status and the newest metrics in the Prometheus format.
 
     Args:
         service: the source of the status and the newest line of metrics.
@@ -131,15 +142,11 @@ async def metrics(service: Service, counts: RequestCounts, _: Request) -> Respon
 
 
 class Streamed(StreamingResponse):
-    """A streaming response whose generator reads the body, or detects disconnection, by itself."""
+    """A streaming response whose generator itself reads the body or notices that the client has disconnected."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with contextlib.aclosing(self.body_iterator):  # type: ignore[type-var]
             await self.stream_response(send)
-
-
-def _encoded(content: Any) -> bytes:
-    return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
 async def stream(service: Service, request: Request) -> Streamed:
@@ -155,7 +162,7 @@ async def stream(service: Service, request: Request) -> Streamed:
         Refusal: too many streams are open.
     """
     if len(service.streams) >= MAX_STREAMS:
-        raise busy(f"{MAX_STREAMS} streams are open")
+        raise busy_error(f"{MAX_STREAMS} streams are open")
     return Streamed(_answer_lines(service, request), 200, UNBUFFERED, "application/x-ndjson")
 
 
@@ -171,7 +178,7 @@ async def _answer_lines(service: Service, request: Request) -> AsyncIterator[byt
                     yield ready
                     ready = b""
                 answer = await asyncio.shield(answer)  # others may wait for it too
-            ready += _encoded(answer) + b"\n"
+            ready += encode_json(answer) + b"\n"
             # Answers that are ready are sent together: sending them one by one takes the server twice as long.
             if answers.empty():
                 yield ready
@@ -220,7 +227,7 @@ async def events(feed: PageFeed, request: Request) -> Streamed:
         Refusal: too many pages are open.
     """
     if feed.viewers >= MAX_VIEWERS:
-        raise busy(f"{MAX_VIEWERS} pages are open")
+        raise busy_error(f"{MAX_VIEWERS} pages are open")
     return Streamed(_send_news(feed, request), 200, UNBUFFERED, "text/event-stream")
 
 
@@ -230,7 +237,7 @@ async def _send_news(feed: PageFeed, request: Request) -> AsyncIterator[bytes]:
     try:
         while not feed.ended and not await request.is_disconnected():
             sent, event, content = feed.next_event(sent)
-            yield f"event: {event}\ndata: ".encode() + _encoded(content) + b"\n\n"  # JSON has no line breaks
+            yield f"event: {event}\ndata: ".encode() + encode_json(content) + b"\n\n"  # JSON has no line breaks
             await asyncio.sleep(TICK_SECONDS)
     finally:
         feed.viewers -= 1

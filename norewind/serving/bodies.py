@@ -1,4 +1,4 @@
-"""Request bodies, limited in size and time and checked before use; and requests that are refused."""
+"""Request bodies, limited in size and time and checked before use, and error responses."""
 
 import asyncio
 import json
@@ -36,6 +36,18 @@ class ManyRows(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[Id | None] | None = None
 
 
+class JsonAnswer(JSONResponse):
+    """A JSON response. Text from the client may contain an unpaired surrogate, which UTF-8 cannot encode."""
+
+    def render(self, content: Any) -> bytes:
+        return encode_json(content)
+
+
+def encode_json(content: Any) -> bytes:
+    """Encode JSON, with a question mark in place of an unpaired surrogate."""
+    return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+
+
 class Refusal(Exception):
     """An error response.
 
@@ -47,15 +59,16 @@ class Refusal(Exception):
 
     def __init__(self, status: int, message: str, **details: Any):
         super().__init__(message)
-        self.status, self.answer = status, {"error": message, **details}
+        self.status = status
+        self.answer = {"error": message, **details}
 
     @property
-    def response(self) -> JSONResponse:
+    def response(self) -> JsonAnswer:
         """The response."""
-        return JSONResponse(self.answer, self.status, ERROR_HEADERS.get(self.status))
+        return JsonAnswer(self.answer, self.status, ERROR_HEADERS.get(self.status))
 
 
-def busy(what: str) -> Refusal:
+def busy_error(what: str) -> Refusal:
     """Return the error response to a request beyond a limit."""
     return Refusal(429, f"too busy: {what}. Try again in a second.", retry=1)
 
@@ -101,11 +114,16 @@ async def read_lines(request: Request) -> AsyncIterator[bytes]:
             break
         *lines, rest = rest.split(b"\n")
         for line in lines:
+            _check_length(line)
             yield line
-        if len(rest) > MAX_STREAM_LINE_BYTES:
-            raise Refusal(413, f"a line is longer than {MAX_STREAM_LINE_BYTES} bytes.")
+        _check_length(rest)
     if rest:
         yield rest
+
+
+def _check_length(line: bytes) -> None:
+    if len(line) > MAX_STREAM_LINE_BYTES:
+        raise Refusal(413, f"a line is longer than {MAX_STREAM_LINE_BYTES} bytes.")
 
 
 def decode_json(body: bytes) -> Any:
@@ -140,12 +158,24 @@ def decode_rows(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | N
     try:
         if single:
             one = msgspec.convert(content, OneRow)
+            _check_ids([one.id])
             return [one.row], [one.id], single
         many = msgspec.convert(content, ManyRows)
     except msgspec.ValidationError as error:
         form = '{"row": {...}} or {"rows": [{...}, ...]}, with "id" or "ids" if needed'
         raise Refusal(400, f"the body must be {form}, with at most {MAX_ROWS} rows. {error}.") from None
+    except UnicodeEncodeError:
+        raise Refusal(400, "a name in the body has an unpaired surrogate, which UTF-8 cannot encode.") from None
     ids = [None] * len(many.rows) if many.ids is None else many.ids
     if len(ids) != len(many.rows):
         raise Refusal(400, '"ids" must have one id for each of the rows.')
+    _check_ids(ids)
     return many.rows, ids, single
+
+
+def _check_ids(ids: Sequence[str | None]) -> None:
+    for id in ids:
+        try:
+            (id or "").encode()
+        except UnicodeEncodeError:
+            raise Refusal(400, f"the id {id!r} has an unpaired surrogate, which UTF-8 cannot encode.") from None

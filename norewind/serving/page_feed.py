@@ -12,12 +12,14 @@ from typing import Any, TypedDict
 import msgspec
 import numpy as np
 
-from norewind.scoring.metrics import CARRY_LIMIT, METRICS_ENTRIES, seven_digits
+from norewind.scoring.divergence import CARRY_LIMIT
+from norewind.scoring.metrics import METRICS_ENTRIES
 from norewind.storage.checkpoint import CheckpointError, checkpoints, read, samples_of
 from norewind.training.checkpoint_schema import check_entries
-from norewind.training.folder import COLUMNS, METRICS, PREDICTIONS, read_settings
-from norewind.training.log import LogTail
-from norewind.training.train import simple_forecasts, unit_of
+from norewind.training.folder import CHECKPOINTS, COLUMNS, read_settings
+from norewind.training.log import METRICS, PREDICTIONS, LogTail
+from norewind.training.open_stream import loss_description
+from norewind.wording import seven_digits
 
 SHOWN_ROWS = 200
 MAX_METRICS = 1_000
@@ -44,6 +46,7 @@ class Columns(TypedDict):
 def about(folder: Path) -> Entry:
     """Return the fixed facts about the run in a folder: its name, model, source and columns."""
     settings = read_settings(folder)
+    loss = loss_description(settings)
     layers = f"{settings.layers} × " if settings.layers > 1 else ""
     model = f"{layers}{settings.cell}-{settings.hidden}, {settings.method}"
     try:
@@ -53,8 +56,8 @@ def about(folder: Path) -> Entry:
     return {
         **{name: getattr(settings, name) for name in ("kind", "has_rows", "loss", "source")},
         "name": folder.resolve().name,
-        "unit": unit_of(settings),
-        "simple": simple_forecasts(settings),
+        "unit": loss.unit,
+        "simple": loss.simple_forecasts,
         "model": "auto" if settings.method == "auto" else model,
         "columns": columns,
         "carry_limit": CARRY_LIMIT,
@@ -176,7 +179,7 @@ class FolderFeed(PageFeed):
         """Return whether a log was truncated, the new lines of metrics, and the new rows."""
         restarts, lines = self._metrics.new()
         cut, rows = self._predictions.new()
-        saved = checkpoints(self.folder / "checkpoints")
+        saved = checkpoints(self.folder / CHECKPOINTS)
         if saved and saved[-1] != self._checkpoint:
             self._checkpoint = saved[-1]  # even if it cannot be read: it is tried only once
             newest = self._rows_in(saved[-1])
@@ -211,7 +214,7 @@ class FolderFeed(PageFeed):
 
     def folder_status(self) -> Entry:
         """Return the current state of the run, from its folder."""
-        saved = checkpoints(self.folder / "checkpoints")
+        saved = checkpoints(self.folder / CHECKPOINTS)
         durable = samples_of(saved[-1]) if saved else 0
         newest = [(line.get("samples", 0), line.get("seconds", 0.0)) for line in self.metrics[-2:]]
         (before, began), (samples, now) = [(0, 0.0), (0, 0.0), *newest][-2:]

@@ -1,4 +1,4 @@
-"""The numbers of the service in the text format of Prometheus."""
+"""The service's numbers in the Prometheus text format."""
 
 from bisect import bisect_left
 from collections import Counter

@@ -1,21 +1,15 @@
-"""Rows that wait: to be learned from, to be predicted, or for their labels."""
+"""Rows that wait to be learned from, or to be predicted."""
 
 import asyncio
-import json
 import threading
 import timeit
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from norewind.serving.bodies import Refusal, busy
-from norewind.storage.checkpoint import CheckpointError
-from norewind.storage.files import write_atomically
-from norewind.streams.source import BaseSource
+from norewind.serving.bodies import busy_error
+from norewind.streams.base_source import BaseSource
 
 # The learning thread checks whether it should stop at least this often (in seconds).
 POLL_SECONDS = 0.5
@@ -33,7 +27,8 @@ SECONDS_BETWEEN_CALLS = 0.003
 REQUEST_SECONDS = 0.0004
 # Requests that would wait longer than this for their turn are rejected (in seconds).
 MAX_TURN_SECONDS = 0.1
-UNLABELED_FILE = "waiting.json"
+# The largest total size of the rows that wait to be learned from (in bytes of their lines).
+MAX_QUEUE_BYTES = 1 << 26
 
 
 class Incoming(BaseSource):
@@ -54,6 +49,7 @@ class Incoming(BaseSource):
         self.most = most
         self._waiting: deque[tuple[dict[str, Any], bytes]] = deque()
         self._queue: list[tuple[dict[str, Any], bytes]] = []
+        self._queue_bytes = 0
         self._changed = threading.Condition()
         self._hurry = False
 
@@ -71,9 +67,11 @@ class Incoming(BaseSource):
             Whether they were added; False if there would be too many, or if the source is closed.
         """
         with self._changed:
-            if self.closed or len(self._queue) + len(rows) > self.most:
+            size = self._queue_bytes + _bytes_in(rows)
+            if self.closed or len(self._queue) + len(rows) > self.most or size > MAX_QUEUE_BYTES:
                 return False
             self._queue += rows
+            self._queue_bytes = size
             self._hurry = self._hurry or hurry
             self._changed.notify()
         return True
@@ -103,6 +101,7 @@ class Incoming(BaseSource):
                         lambda: len(self._queue) >= MAX_BATCH or self.closed or self._hurry, GATHER_SECONDS
                     )
                 batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
+                self._queue_bytes -= _bytes_in(batch)
                 self._hurry = bool(self._queue)
             self._waiting.extend(batch)
 
@@ -118,6 +117,10 @@ class Incoming(BaseSource):
         for _ in records:
             self._waiting.popleft()
         self.progress.read(b"".join([line for _, line in records]))
+
+
+def _bytes_in(rows: Sequence[tuple[Any, bytes]]) -> int:
+    return sum(len(line) for _, line in rows)
 
 
 class PredictionQueue:
@@ -149,7 +152,7 @@ class PredictionQueue:
         """
         unanswered = len(self._unanswered)
         if unanswered + len(rows) > max(self.most, 0 if unanswered else len(rows)):
-            raise busy(f"{unanswered} rows wait for their prediction")
+            raise busy_error(f"{unanswered} rows wait for their prediction")
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in rows]
         self._unanswered.extend(zip(rows, futures, strict=True))
@@ -178,88 +181,3 @@ def seconds_per_row(call: Callable[[int], Any]) -> float:
     if best < MAX_CALL_SECONDS:  # otherwise rows are answered one at a time
         best = min(best, min(timeit.repeat(lambda: call(ROWS_PER_CALL), number=1, repeat=4)) / ROWS_PER_CALL)
     return best
-
-
-class LateLabels:
-    """Predicted rows that wait for their remaining columns, which are sent later with the same id.
-
-    A completed row is kept, with its sample number, until a checkpoint contains it, so that its
-    label can be sent again after a crash. The file is written with every checkpoint.
-
-    Args:
-        folder: the run folder.
-        most: the largest number of rows without labels; beyond it, the oldest is dropped.
-        durable: the number of samples in the newest checkpoint.
-
-    Raises:
-        CheckpointError: the file in the folder is damaged.
-    """
-
-    def __init__(self, folder: Path, most: int, durable: int):
-        self.path, self.most = folder / UNLABELED_FILE, most
-        self.accepted: dict[str, tuple[int, dict[str, Any]]] = {}
-        try:
-            saved = json.loads(self.path.read_bytes()) if self.path.exists() else {}
-            saved = msgspec.convert(saved, dict[str, tuple[int | None, dict[str, Any]]])
-        except (ValueError, RecursionError):
-            message = f"{self.path} is damaged: remove it. The rows that waited for their labels are lost."
-            raise CheckpointError(message) from None
-        self.unlabeled = {id: row for id, (number, row) in saved.items() if number is None or number > durable}
-
-    def add(self, id: str, row: dict[str, Any]) -> None:
-        """Add a row. It replaces one with the same id.
-
-        Args:
-            id: the id of the row.
-            row: the columns that are known.
-        """
-        self.unlabeled.pop(id, None)
-        self.unlabeled[id] = row
-        while len(self.unlabeled) > self.most:
-            del self.unlabeled[next(iter(self.unlabeled))]
-
-    def completed(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
-        """Return the row with this id together with its remaining columns.
-
-        Args:
-            id: the id of the row.
-            rest: the remaining columns.
-
-        Raises:
-            Refusal: no row waits with this id.
-        """
-        if id in self.accepted:
-            raise Refusal(409, f"the row with the id {id!r} was already accepted, as row {self.accepted[id][0]}.")
-        if id not in self.unlabeled:
-            raise Refusal(
-                404,
-                f"no row waits with the id {id!r}: it was not sent to /predict, was already learned from, or was "
-                f"dropped when more than {self.most} rows waited.",
-            )
-        return {**self.unlabeled[id], **rest}
-
-    def done(self, id: str, number: int) -> None:
-        """Mark a row as accepted.
-
-        Args:
-            id: the id of the row.
-            number: the number of its sample.
-        """
-        # `save` copies the two in the opposite order, so that it never misses a row that moves between them.
-        self.accepted[id] = number, self.unlabeled[id]
-        del self.unlabeled[id]
-
-    def forget(self, durable: int) -> None:
-        """Drop completed rows that a checkpoint contains.
-
-        Args:
-            durable: the number of samples in the checkpoint.
-        """
-        self.accepted = {id: entry for id, entry in self.accepted.items() if entry[0] > durable}
-
-    def save(self) -> None:
-        """Write all rows to the file. May be called from another thread."""
-        unlabeled = self.unlabeled.copy()
-        rows = {**{id: (None, row) for id, row in unlabeled.items()}, **self.accepted.copy()}
-        if rows or self.path.exists():
-            write_atomically(self.path, json.dumps(rows).encode())

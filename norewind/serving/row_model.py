@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.core.trees import concatenated, copied
-from norewind.fleets.keyed_learner import KeyedLearner
+from norewind.core.trees import concatenate_trees, copy_arrays
+from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import MAX_SAMPLES
+from norewind.learners.learner import Learner
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import NumberScore
 from norewind.streams.stream import Samples
@@ -53,7 +54,9 @@ class RowModel(ABC):
 
     def __init__(self, training: Training):
         assert isinstance(training.windowed.stream, RowStream)
-        self.training, self.stream, self.score = training, training.windowed.stream, training.score
+        self.training = training
+        self.stream = training.windowed.stream
+        self.score = training.score
         self.state = self.kept = self.newest()
 
     @abstractmethod
@@ -61,8 +64,8 @@ class RowModel(ABC):
         """Return the current state."""
 
     @abstractmethod
-    def outputs(self, state: State, samples: Samples) -> Any:
-        """Return the outputs of the model for samples, each as if it were the next one.
+    def forward(self, state: State, samples: Samples) -> Any:
+        """Return the outputs of the model for samples, each as if it were the next one, without learning.
 
         Args:
             state: the state to answer from.
@@ -89,7 +92,7 @@ class RowModel(ABC):
         """
         self.kept = self.state
 
-    def go_back(self) -> None:
+    def restore_kept(self) -> None:
         """Answer from the state that was remembered last."""
         self.state = self.kept
 
@@ -100,14 +103,14 @@ class RowModel(ABC):
         """Return the answer to each of the rows, as if it were the next one.
 
         Args:
-            rows: rows as the stream reads them (see `RowStream.written`).
+            rows: rows as the stream reads them (see `RowStream.read_back`).
 
         Returns:
             Entries like the lines of predictions.jsonl.
         """
         state = self.state
         samples = self.stream.peek(rows, state.moment)
-        entries = list(self.score.prediction_entries(state.rows + 1, samples, self.outputs(state, samples)))
+        entries = list(self.score.prediction_entries(state.rows + 1, samples, self.forward(state, samples)))
         for place, entry in enumerate(entries):
             self._name_class(entry, rows[place])
             # They were numbered as consecutive rows.
@@ -141,15 +144,18 @@ class SeriesModel(RowModel):
 
     def newest(self) -> State:
         # A copy, since the thread that learns changes the run in place.
-        return State(rows_so_far(self.training), copied(self.training.run_so_far()), self.stream.moment())
+        return State(
+            rows_so_far(self.training), copy_arrays(self.training.run_so_far()), self.stream.statistics_snapshot()
+        )
 
-    def outputs(self, state: State, samples: Samples) -> Any:
+    def forward(self, state: State, samples: Samples) -> Any:
         learner = self.training.learner
-        return concatenated([learner.forward(state.run, x[None])[1] for x in samples.xs])
+        assert isinstance(learner, Learner)
+        return concatenate_trees([learner.forward(state.run, x[None])[1] for x in samples.xs])
 
     def warm_up(self, rows: int) -> None:
         zeros = np.zeros((rows, self.stream.width), np.float32)
-        outputs = self.outputs(self.state, Samples(zeros, zeros))
+        outputs = self.forward(self.state, Samples(zeros, zeros))
         if isinstance(self.score, NumberScore):
             self.score.means_and_deviations(outputs.made)
 
@@ -163,10 +169,11 @@ class KeyedModel(RowModel):
 
     def __init__(self, training: Training):
         assert training.folder
-        self.learner: KeyedLearner = training.learner
+        assert isinstance(training.learner, Fleet)
+        self.learner = training.learner
         self.records = self.learner.records(training.folder.path)
         super().__init__(training)
-        self.learner.rehearse(training.run)
+        self.learner.warm_up(training.run)
         self.keep(self.state.rows)
 
     def newest(self) -> State:
@@ -176,12 +183,12 @@ class KeyedModel(RowModel):
     def keep(self, samples: int) -> None:
         self.kept = State(samples, until=samples)
 
-    def outputs(self, state: State, samples: Samples) -> Any:
+    def forward(self, state: State, samples: Samples) -> Any:
         assert samples.keys is not None
-        return self.learner.answer(self.records.read(samples.keys, state.until), samples.xs)
+        return self.learner.forward(self.records.read(samples.keys, state.until), samples.xs)
 
     def close(self) -> None:
         self.records.close()
 
     def warm_up(self, rows: int) -> None:
-        self.learner.answer(np.repeat(self.records.fresh, rows), np.zeros((rows, self.stream.layout.columns)))
+        self.learner.forward(np.repeat(self.records.fresh, rows), np.zeros((rows, self.stream.layout.columns)))

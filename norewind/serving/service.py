@@ -4,31 +4,34 @@ import asyncio
 import gc
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from norewind.core.run import NonFiniteError
-from norewind.scoring.metrics import Diverged
-from norewind.serving.bodies import Refusal, busy
+from norewind.errors import Diverged
+from norewind.serving.bodies import Refusal, busy_error
+from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_feed import PageFeed, about
-from norewind.serving.queues import Incoming, LateLabels, PredictionQueue, seconds_per_row
+from norewind.serving.queues import Incoming, PredictionQueue, seconds_per_row
 from norewind.serving.row_model import KeyedModel, RowModel, SeriesModel, rows_so_far
-from norewind.storage.checkpoint import samples_of
+from norewind.storage.checkpoint import Writer, samples_of
 from norewind.streams.stream import BadRow
-from norewind.training.folder import METRICS, RunFolder, saved_run
+from norewind.streams.table.columns import at
+from norewind.training.folder import RunFolder, saved_run
 from norewind.training.hooks import Hooks
-from norewind.training.log import read_log
+from norewind.training.log import METRICS, read_log
 from norewind.training.settings import Settings, SettingsError
-from norewind.training.train import train
+from norewind.training.train_folder import train_folder
 from norewind.training.training_loop import Training
 
 # How long the learning thread may hold the GIL while an answer waits (in seconds). A request releases the GIL at every
 # system call, and waits this long to get it back.
 SWITCH_SECONDS = 0.0005
-# The time to learn from accepted rows when the service stops (in seconds).
-DRAIN_SECONDS = 20.0
+# Rows that wait for their labels are saved this long after they have changed (in seconds), or later if saving takes
+# more than a twentieth of the time.
+SAVE_SECONDS = 1.0
 # The longest time that /learn?wait=1 waits (in seconds).
 MAX_WAIT_SECONDS = 60
 FLUSH_SECONDS = 0.01
@@ -45,6 +48,7 @@ class Service:
         folder: the run folder.
         max_queue: the largest number of rows that may wait to be learned from.
         max_unlabeled: the largest number of rows that may wait for their labels.
+        drain_seconds: how long `stop` learns from accepted rows before it drops the rest.
 
     Raises:
         SettingsError: the run cannot be served.
@@ -61,9 +65,15 @@ class Service:
 
     model: RowModel
     training: Training
+    labels: LateLabels
 
-    def __init__(self, folder: Path, *, max_queue: int = 4096, max_unlabeled: int = 10_000):
-        self.folder, self._settings = folder, served_settings(folder)
+    def __init__(
+        self, folder: Path, *, max_queue: int = 4096, max_unlabeled: int = 10_000, drain_seconds: float = 20.0
+    ):
+        self.folder = folder
+        self._settings = settings_to_serve(folder)
+        self._max_unlabeled = max_unlabeled
+        self._drain_seconds = drain_seconds
         self.feed = PageFeed(about(folder), read_log(folder / METRICS), self.status)
         self.incoming = Incoming(max_queue)
         self.accepted = self.learned = self.durable = self.predicted = 0
@@ -72,7 +82,10 @@ class Service:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.streams: set[asyncio.Task] = set()
         self._answers: dict[int, asyncio.Future] = {}
-        self._ready, self._stop = threading.Event(), threading.Event()
+        self._ready = threading.Event()
+        self._stop = threading.Event()
+        self._writer: Writer | None = None
+        self._save_error: OSError | None = None
         sys.setswitchinterval(SWITCH_SECONDS)
         self._thread = threading.Thread(target=self._learn, name="learning")
         self._thread.start()
@@ -81,7 +94,6 @@ class Service:
             raise self.error
         try:
             self._queue = PredictionQueue(self.model.answers, seconds_per_row(self.model.warm_up))
-            self.labels = LateLabels(folder, max_unlabeled, self.durable)
         except BaseException:
             self.close()  # otherwise the process would wait for the learning thread forever
             raise
@@ -95,18 +107,17 @@ class Service:
         hooks = Hooks(
             begin=self._begin,
             metrics=lambda line: self._call_soon(self.feed.add_metrics, line),
-            checkpoint=self._saved,
+            checkpoint=self._note_checkpoint,
             predictions=self._publish,
-            should_stop=self._stop.is_set,
+            should_stop=self._should_stop,
         )
         try:
             with RunFolder(self.folder, mode="resume") as folder:
-                train(self._settings, folder, continues=True, source=self.incoming, hooks=hooks)
+                train_folder(self._settings, folder, continues=True, source=self.incoming, hooks=hooks)
             self.durable = self.learned
-        except (Diverged, NonFiniteError) as error:
-            message = str(error) if isinstance(error, Diverged) else "a sample gave numbers that are not finite."
-            self.problem = f"the run diverged: {message}"
-            self.model.go_back()
+        except Diverged as error:
+            self.problem = f"the run diverged: {error.reason}"
+            self.model.restore_kept()
         except BaseException as error:
             self.error = error
             self.problem = f"learning ended: {error}"
@@ -116,22 +127,39 @@ class Service:
             self._call_soon(self._end_answers)
 
     def _begin(self, training: Training) -> None:
+        assert training.folder
         self.training = training
-        self.model = (SeriesModel if self._settings.key is None else KeyedModel)(training)
         self.accepted = self.learned = self.durable = rows_so_far(training)
+        self.model = (SeriesModel if self._settings.key is None else KeyedModel)(training)
+        columns = self.model.stream.used_columns
+        self.labels = LateLabels(self.folder, columns, most=self._max_unlabeled, durable=self.durable)
+        # Before the checkpoint: after a kill in between, a label that it contains must not be learned again.
+        training.folder.before_checkpoints(lambda _: self.labels.save())
+        self._writer = training.folder.writer
         self._ready.set()
+
+    def _should_stop(self) -> bool:
+        """Return whether to stop learning.
+
+        Raises:
+            OSError: a checkpoint, or the rows that wait for their labels, could not be saved.
+        """
+        if self._save_error:
+            raise self._save_error
+        if self._writer:
+            self._writer.check()
+        return self._stop.is_set()
 
     def _publish(self, entries: list[dict[str, Any]]) -> None:
         self.model.publish()
         self.learned = rows_so_far(self.training)
         self._call_soon(self._add_rows, entries)
 
-    def _saved(self, path: Path) -> None:
-        """Runs in the thread that writes checkpoints, so that the event loop does not wait for the disk."""
+    def _note_checkpoint(self, path: Path) -> None:
+        """Remember that a checkpoint was written. Runs in the thread that writes it."""
         if self.training.is_healthy():
             self.model.keep(samples_of(path))
-        self.labels.save()
-        self._call_soon(self.labels.forget, samples_of(path))
+        self.labels.forget(samples_of(path))
         # The checkpoint also contains rows that wait for their window, but the number in its name excludes them.
         self.durable = max(self.durable, samples_of(path))
 
@@ -153,7 +181,7 @@ class Service:
             answer.set_result(ENDED_ANSWER)
         self._answers.clear()
 
-    def _answer_to(self, number: int) -> asyncio.Future:
+    def _future_answer(self, number: int) -> asyncio.Future:
         """Return the future answer to an accepted row. Several tasks may await it, so it must not be cancelled."""
         return self._answers.setdefault(number, asyncio.get_running_loop().create_future())
 
@@ -167,15 +195,18 @@ class Service:
             Refusal: the row is bad.
         """
         try:
-            return self.model.stream.written(row)
+            read, line = self.model.stream.read_back(row)
         except BadRow as problem:
             raise Refusal(400, f"the row is bad: {problem}.") from None
+        # Without the other columns, since as Python objects they may take twenty times the memory of the line.
+        return {name: at(read, name) for name in self.model.stream.used_columns}, line
 
     def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> bool:
         if self.problem:
             raise Refusal(503, f"the run no longer learns: {self.problem}")
-        accepted = self.incoming.add(rows, hurry=hurry)
-        self.accepted += len(rows) if accepted else 0
+        with self.labels.lock:  # not even a second Ctrl-C may come between accepting and counting
+            accepted = self.incoming.add(rows, hurry=hurry)
+            self.accepted += len(rows) if accepted else 0
         return accepted
 
     async def predict(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> list[dict[str, Any]]:
@@ -216,22 +247,24 @@ class Service:
         named = [id for id in ids if id is not None]
         if len(set(named)) < len(named):
             raise Refusal(400, "an id appears twice.")
-        complete = [row if id is None else self.labels.completed(id, row) for id, row in zip(ids, rows, strict=True)]
-        if not self._accept([self.read(row) for row in complete]):
-            raise busy(f"{len(self.incoming)} rows wait to be learned from")
-        for number, id in enumerate(ids, self.accepted - len(rows) + 1):
-            if id is not None:
-                self.labels.done(id, number)
+        complete = [row if id is None else self.labels.complete(id, row) for id, row in zip(ids, rows, strict=True)]
+        read = [self.read(row) for row in complete]
+        with self.labels.lock:
+            if not self._accept(read):
+                raise busy_error(f"{len(self.incoming)} rows wait to be learned from")
+            for number, id in enumerate(ids, self.accepted - len(rows) + 1):
+                if id is not None:
+                    self.labels.accept(id, number)
         return self.accepted
 
-    async def until_learned(self, number: int) -> None:
+    async def wait_until_learned(self, number: int) -> None:
         """Wait until a row has been learned from or learning has ended, but no longer than a minute.
 
         Args:
             number: the number of the row.
         """
         if self.learned < number and not self.problem:
-            await asyncio.wait([self._answer_to(number)], timeout=MAX_WAIT_SECONDS)
+            await asyncio.wait([self._future_answer(number)], timeout=MAX_WAIT_SECONDS)
 
     async def follow(self, row: dict[str, Any]) -> asyncio.Future:
         """Accept a row to predict and learn from, waiting while the queue is full.
@@ -247,8 +280,8 @@ class Service:
         """
         read = self.read(row)
         while not self._accept([read], hurry=True):
-            await self.until_learned(self.learned + 1)
-        return self._answer_to(self.accepted)
+            await self.wait_until_learned(self.learned + 1)
+        return self._future_answer(self.accepted)
 
     def row_counts(self) -> dict[str, int]:
         """Return the number of rows accepted, learned from, and saved."""
@@ -260,7 +293,7 @@ class Service:
             **self.row_counts(),
             "samples": self.learned,
             "predicted": self.predicted,
-            "waiting": len(self.labels.unlabeled),
+            "waiting": len(self.labels),
             "queue": len(self.incoming),
             "divergence": self.problem or ("suspicious" if self.training.divergence.bad else "healthy"),
             "diverged": bool(self.problem),
@@ -272,23 +305,39 @@ class Service:
         for task in self.streams:
             task.cancel()
 
+    async def save_labels(self) -> None:
+        """Save the rows that wait for their labels soon after they change, until cancelled or saving fails."""
+        pause = SAVE_SECONDS
+        while self._save_error is None:
+            await asyncio.sleep(pause)
+            began = time.perf_counter()
+            try:
+                await asyncio.to_thread(self.labels.save)
+            except OSError as error:
+                self._save_error = error
+            pause = max(SAVE_SECONDS, 20 * (time.perf_counter() - began))
+
     async def stop(self) -> None:
-        """Learn from all accepted rows, save, and release the folder."""
+        """Learn from the accepted rows, unless that takes too long, save, and release the folder."""
         self.incoming.close()
-        await asyncio.to_thread(self._thread.join, DRAIN_SECONDS)
+        await asyncio.to_thread(self._thread.join, self._drain_seconds)
         await asyncio.to_thread(self.close)
-        self.labels.forget(self.durable)
-        self.labels.save()
 
     def close(self) -> None:
-        """Stop learning, save, and release the folder."""
+        """Stop learning, save, and release the folder.
+
+        Raises:
+            OSError: the rows that wait for their labels could not be saved.
+        """
         self._stop.set()
         self.incoming.close()
         self._thread.join()
         self.model.close()
+        self.labels.forget(self.durable)
+        self.labels.save()
 
 
-def served_settings(folder: Path) -> Settings:
+def settings_to_serve(folder: Path) -> Settings:
     """Return the settings of a run, adapted to rows from requests.
 
     Raises:

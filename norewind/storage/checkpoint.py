@@ -21,12 +21,13 @@ import safetensors.numpy
 
 import norewind
 from norewind.core.trees import Tree, is_prng_key, key_from_numbers, key_numbers, named_leaves
-from norewind.storage.files import write_atomically
+from norewind.errors import NorewindError
+from norewind.storage.files import make_folder, write_atomically
 
 __all__ = ["CheckpointError", "DamagedError", "checkpoints", "load", "save"]
 
 # Increased whenever a new version of norewind can no longer read the checkpoints of older ones.
-FORMAT = 9
+FORMAT = 11
 
 # The largest total size of a run's checkpoints in bytes. The newest is kept regardless of its size.
 MAX_CHECKPOINT_BYTES = 100_000_000
@@ -34,7 +35,7 @@ ARRAY = "stored as"
 _NAME = re.compile(r"(\d{15})-([0-9a-f]{16})\.safetensors")
 
 
-class CheckpointError(ValueError):
+class CheckpointError(NorewindError, ValueError):
     """Raised when a checkpoint cannot be used. The message says why, and what to do."""
 
 
@@ -114,11 +115,11 @@ def restore_run(path: Path, arrays: dict[str, np.ndarray], like: Tree) -> Tree:
     Raises:
         CheckpointError: the arrays were made with another model, method or optimizer.
     """
-    named = _named(like)
+    named = _leaves_by_name(like)
     for name in sorted(named.keys() ^ arrays.keys()):
-        where = "is not in the checkpoint" if name in named else "is in the checkpoint only"
-        raise CheckpointError(f"{path}: {name} {where}: it was made with another model, method or optimizer.")
-    leaves = [_restored(path, name, leaf, arrays[name]) for name, leaf in named.items()]
+        problem = "is not in the checkpoint" if name in named else "is in the checkpoint only"
+        raise CheckpointError(f"{path}: {name} {problem}: it was made with another model, method or optimizer.")
+    leaves = [_restore_leaf(path, name, leaf, arrays[name]) for name, leaf in named.items()]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
@@ -141,19 +142,19 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         content = path.read_bytes()
     except PermissionError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror}.") from None
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}. Check its permissions.") from None
     except OSError as error:
         # If the disk is bad, it will never be readable again.
         raise DamagedError(f"{path}: cannot be read: {error.strerror}.") from None
     if _checksum(content) != match[2]:
-        raise DamagedError(f"{path}: damaged: its {len(content)} bytes do not have the checksum in its name.")
+        raise DamagedError(f"{path}: damaged: its {len(content)} bytes do not match the checksum in its name.")
     try:
         length = int.from_bytes(content[:8], "little")
         text = json.loads(content[8 : 8 + length])["__metadata__"]["norewind"]
         extra = json.loads(text)
         version = extra["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise CheckpointError(f"{path}: not a checkpoint of norewind.") from None
+        raise CheckpointError(f"{path}: not a norewind checkpoint.") from None
     if type(version) is not int or version != FORMAT:
         raise CheckpointError(
             f"{path}: has format {version} and was written by norewind {extra.get('version')}. This is norewind "
@@ -166,10 +167,10 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             text, object_hook=lambda entry: arrays.pop(entry[ARRAY]) if entry.keys() == {ARRAY} else entry
         )
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: not a whole safetensors file: {error}.") from None
+        raise CheckpointError(f"{path}: not a complete safetensors file: {error}.") from None
 
 
-def glance(path: Path) -> dict[str, Any]:
+def read_metadata(path: Path) -> dict[str, Any]:
     """Read the JSON saved with a run, without its arrays, and without verifying the checksum."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -185,7 +186,7 @@ class Writer:
     """
 
     def __init__(self, folder: Path, keep: int = 3):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for leftover in folder.glob(".*.part"):
             leftover.unlink()
         self.folder = folder
@@ -231,6 +232,11 @@ class Writer:
 
         self._writing = self._pool.submit(work)
 
+    def check(self) -> None:
+        """Raise the error of the last checkpoint if it has failed, without waiting for one that is being written."""
+        if self._writing is not None and self._writing.done():
+            self.wait()
+
     def wait(self) -> None:
         """Wait until the last checkpoint is on disk. An error in writing it is raised here."""
         writing, self._writing = self._writing, None
@@ -240,17 +246,17 @@ class Writer:
 
 def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dict[str, Any]) -> Path:
     versions = {"version": norewind.__version__, "jax": jax.__version__, "python": platform.python_version()}
-    about = {**extra, "format": FORMAT, **versions, "samples": samples}
+    metadata = {**extra, "format": FORMAT, **versions, "samples": samples}
     arrays = dict(arrays)
 
-    def stored(array: Any) -> dict[str, str]:
+    def store(array: Any) -> dict[str, str]:
         if not isinstance(array, np.ndarray):
             raise TypeError(f"a {type(array).__name__} is neither JSON nor a NumPy array")
         name = f"extra {len(arrays)}"
         arrays[name] = np.asarray(array, order="C")
         return {ARRAY: name}
 
-    text = json.dumps(about, default=stored)
+    text = json.dumps(metadata, default=store)
     content = safetensors.numpy.save(arrays, {"norewind": text})
     path = folder / f"{samples:015d}-{_checksum(content)}.safetensors"
     write_atomically(path, content)
@@ -258,32 +264,37 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
 
 
 def _clean(path: Path, keep: int | None) -> None:
-    """Remove the checkpoints that a new one replaces: all but the newest `keep` that fit in `MAX_CHECKPOINT_BYTES`."""
+    """Remove the checkpoints that a new one replaces: older ones beyond the newest `keep` or `MAX_CHECKPOINT_BYTES`."""
+    samples, others = samples_of(path), [other for other in checkpoints(path.parent) if other != path]
     # Names are ordered by samples: of two with the same number, only the newly written one stays.
-    twins = [twin for twin in checkpoints(path.parent) if samples_of(twin) == samples_of(path) and twin != path]
-    newest = [old for old in checkpoints(path.parent)[::-1] if old not in twins]
+    twins = [other for other in others if samples_of(other) == samples]
+    # A later one belongs to another process. If this one was paused and has lost the run meanwhile, it must not remove
+    # what the other one continues from.
+    newest = [path, *(other for other in others[::-1] if samples_of(other) < samples)]
     sizes = np.cumsum([old.lstat().st_size for old in newest])
     too_many = [] if keep is None else newest[max(1, min(keep, int(np.sum(sizes <= MAX_CHECKPOINT_BYTES)))) :]
     for old in [*twins, *too_many]:
-        # A machine that has lost the run, but has not noticed yet, may have left a checkpoint with a later name.
-        if old != path:
-            old.unlink(missing_ok=True)
+        old.unlink(missing_ok=True)
 
 
 def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _named(run: Tree) -> dict[str, Any]:
-    return {place.lstrip("."): leaf for place, leaf in named_leaves("", run)}
+def _leaves_by_name(run: Tree) -> dict[str, Any]:
+    return {path.lstrip("."): leaf for path, leaf in named_leaves("", run)}
 
 
 def arrays_of(run: Tree) -> dict[str, np.ndarray]:
     """Copy all leaves by name. Without a copy, NumPy would share JAX's own memory on a CPU."""
-    return {name: _as_stored(leaf) for name, leaf in _named(run).items()}
+    return {name: _as_stored(leaf) for name, leaf in _leaves_by_name(run).items()}
 
 
 def _as_stored(leaf: Any) -> np.ndarray:
+    if not hasattr(leaf, "dtype") and not isinstance(leaf, bool | int | float | complex):
+        raise CheckpointError(
+            f"a checkpoint holds arrays and numbers, not a {type(leaf).__name__}. Pass other data as `extra`, as JSON."
+        )
     array = np.array(key_numbers(leaf), order="C")
     # The format, or its reader, does not support every type: store complex numbers as pairs of reals,
     # and types that NumPy itself does not have (bfloat16) as their bits.
@@ -292,7 +303,7 @@ def _as_stored(leaf: Any) -> np.ndarray:
     return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
 
 
-def _restored(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
+def _restore_leaf(path: Path, name: str, like: Any, stored: np.ndarray) -> Any:
     expected = _as_stored(like)
     if (stored.shape, stored.dtype) != (expected.shape, expected.dtype):
         found, asked = (f"{array.dtype} of shape {array.shape}" for array in (stored, expected))

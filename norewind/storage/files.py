@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @contextmanager
-def errors_name(path: Path | str) -> Iterator[None]:
+def name_in_errors(path: Path | str) -> Iterator[None]:
     """Make errors of the operating system name a file. (The error of a full disk does not do so by itself.)
 
     Args:
@@ -39,7 +39,7 @@ def open_itself(path: Path, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         if path.is_symlink():
-            why = "a symbolic link, and norewind does not write through links; remove it"
+            why = "it is a symbolic link, and norewind does not write through links; remove it"
             raise OSError(error.errno, why, os.fspath(path)) from None
         raise
 
@@ -47,6 +47,36 @@ def open_itself(path: Path, flags: int) -> int:
 def _temporary(path: Path) -> Path:
     """Return a name next to the file that no other process and no other thread uses."""
     return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.part")
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder survive a power failure: that of a new or renamed file does not until then.
+
+    Args:
+        path: the folder.
+    """
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        with name_in_errors(path):
+            os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def make_folder(path: Path) -> list[Path]:
+    """Create a folder, and the missing ones above it, so that they survive a power failure.
+
+    Args:
+        path: the folder, which may exist.
+
+    Returns:
+        The folders that were missing, innermost first.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
+    return missing
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -59,7 +89,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = _temporary(path)
     temporary.unlink(missing_ok=True)
     try:
@@ -73,9 +103,4 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise OSError(error.errno, error.strerror, os.fspath(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
-    # A renamed file is safe only once its folder is on disk, too.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -1,5 +1,6 @@
 """How far a stream has been read, and saved positions, which may be damaged or belong to another stream."""
 
+import json
 import sys
 import zlib
 from copy import deepcopy
@@ -110,7 +111,7 @@ class SourceProgress:
         offset, crc, lines, counts, _ = self.marked
         return {"kind": self._kind, "offset": offset, "crc": crc, "lines": lines, "counts": dict(counts), **rest}
 
-    def too_short(self, name: str, content: str, needs: str, unfinished: int = 0) -> StreamError:
+    def too_short_error(self, name: str, content: str, needs: str, unfinished: int = 0) -> StreamError:
         """Return the error for a source that ends before its first sample.
 
         Args:
@@ -121,7 +122,7 @@ class SourceProgress:
         """
         if unfinished:
             content += f", and {unfinished} bytes of an incomplete line"
-            needs += ". If the file is complete, end it with a newline or add --final"
+            needs += ". If the file is complete, end it with a newline or pass final=True"
         elif self.here.offset == 0:
             return StreamError(f"{name} is empty: there is nothing to learn from.")
         skipped = "".join(f", {reason} skipped: {count}" for reason, count in self.here.counts.items())
@@ -163,7 +164,9 @@ class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
 
 # In positions None stands for NaN, which JSON does not have.
 SavedNumber = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
-SavedColumn = tuple[Count, SavedNumber, Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)], SavedNumber | None]
+SavedSize = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+# Count, mean, variance, newest value, reach and first values of a column.
+SavedColumn = tuple[Count, SavedNumber, SavedSize, SavedNumber | None, SavedSize, list[SavedNumber]]
 ColumnNames = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
@@ -207,17 +210,17 @@ def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same:
     try:
         msgspec.convert(position, fields)
     except msgspec.ValidationError as error:
-        raise damaged(str(error).replace("`", "")) from None
+        raise damaged_position_error(str(error).replace("`", "")) from None
     for name, value in same.items():
         if (before := position[name]) != value:
             raise StreamError(f"the run started with {name} = {before!r}, but now it is {value!r}. Change it back.")
 
 
-def damaged(why: str) -> StreamError:
+def damaged_position_error(why: str) -> StreamError:
     return StreamError(f"the saved position is damaged: {why}. Resume from another checkpoint, or start a new run.")
 
 
-def afresh(position: dict[str, Any]) -> dict[str, Any]:
+def restart_position(position: dict[str, Any]) -> dict[str, Any]:
     """Return a position at the start of another source that keeps the knowledge in `position`.
 
     The alphabet, the columns and their statistics are kept. A task has no other source, so
@@ -230,3 +233,8 @@ def afresh(position: dict[str, Any]) -> dict[str, Any]:
         return position
     start = init_position(position.get("kind", ""), previous=None, inside=False, messages=None)
     return {**position, **{name: value for name, value in start.items() if name in position}}
+
+
+def fingerprint(position: dict[str, Any] | None) -> str:
+    """Return a position as text, with checksums in place of its arrays."""
+    return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])

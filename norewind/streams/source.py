@@ -5,152 +5,23 @@ import select
 import stat
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from norewind.engines.machine import give_back_free_memory
-from norewind.streams.position import Mark, SourceProgress, damaged
-from norewind.streams.stream import BadRow, Stream, StreamError
+from norewind.engines.processor import give_back_free_memory
+from norewind.streams.base_source import MAX_LINE_BYTES, SLICE_SECONDS, BaseSource, decoded
+from norewind.streams.position import Mark, damaged_position_error
+from norewind.streams.stream import BadRow, StreamError
 
 BLOCK_BYTES = 1 << 16
-# A request to stop is noticed within this time (in seconds).
-SLICE_SECONDS = 0.2
 # Seconds to wait, after the first line of a pipe, for more lines from which to infer the kinds of its columns.
 PREVIEW_SECONDS = 1.0
-MAX_LINE_BYTES = 1 << 20
 OPEN_ERRORS: dict[type[Exception], str] = {
     FileNotFoundError: "does not exist. Check the path.",
     IsADirectoryError: "is a folder. Give the path of a file, or - for standard input.",
     PermissionError: "cannot be read: permission denied. Allow it, e.g. with chmod +r.",
 }
-REPLAY_HINT = "Provide the same stream from its start, or say that it starts where the run stopped (--continues)."
-
-
-class BaseSource(ABC):
-    """Records in order: lines, messages or rows from Python. Peek at the next ones, then move past them.
-
-    The default methods suit rows from Python, which start where the run stopped.
-
-    Attributes:
-        name: the name of the source in messages.
-        has_rows: whether records are dicts by column rather than text.
-        progress: how far the source has been read.
-        ended: whether all of it has been read.
-        unfinished: the number of bytes at the end of a file that belong to an incomplete line.
-        closed: whether it has been closed. Nothing more can be read then.
-        deadline: the time at which to stop waiting for more; None for never.
-        late: whether the deadline has passed.
-    """
-
-    name = ""
-    has_rows = False
-    progress: SourceProgress
-    ended = False
-    unfinished = 0
-    closed = False
-    deadline: float | None = None
-    late = False
-
-    def start(self, position: dict[str, Any]) -> None:
-        """Start reading at a position.
-
-        Args:
-            position: a position of the stream.
-        """
-        self.progress = SourceProgress(position)
-
-    def catch_up(self) -> None:  # noqa: B027 (by default, nothing is to be done)
-        """Move to the position that was passed to `start`."""
-
-    def set_patience(self, patience: float | None) -> None:
-        """Set how long to wait for records from now on.
-
-        Args:
-            patience: the time in seconds; None to wait indefinitely. Data that is already available is read even
-                if it is 0.
-
-        Raises:
-            ValueError: the source is closed.
-        """
-        if self.closed:
-            raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
-        self.deadline, self.late = None if patience is None else time.monotonic() + patience, False
-
-    @abstractmethod
-    def peek(self, count: int = 1) -> list[Any]:
-        """Return the next records without moving past them.
-
-        Args:
-            count: the maximum number of records.
-
-        Returns:
-            The records; an empty list at the end, at the deadline or when stopped.
-        """
-
-    def preview(self, count: int) -> list[Any]:
-        """Return the first records, from which the kinds of the columns are inferred, without moving past them.
-
-        Args:
-            count: the maximum number of records.
-        """
-        return self.peek(count)
-
-    @abstractmethod
-    def drop(self, records: Sequence[Any]) -> None:
-        """Move past the next records.
-
-        Args:
-            records: the records, as returned by `peek`.
-        """
-
-    def parse(self, record: Any, parse: Callable[[str], Any]) -> Any:
-        """Return the row in a record, as a dict by column.
-
-        Args:
-            record: a record, as returned by `peek`.
-            parse: the function that parses the text of a record, if it has any.
-        """
-        return record
-
-    def line_numbers(self, records: Sequence[Any]) -> np.ndarray:
-        """Return the line numbers of the next records, counted from 1.
-
-        Args:
-            records: the records, as returned by `peek`.
-        """
-        first = self.progress.here.lines + 1
-        return np.arange(first, first + len(records))
-
-    def location(self, record: Any) -> str:
-        """Describe the location of the next record, for messages.
-
-        Args:
-            record: a record, as returned by `peek`.
-        """
-        return f"row {self.progress.here.lines + 1}"
-
-    def report(self, record: Any, problem: str) -> None:  # noqa: B027
-        """Report that the next record is bad and is skipped.
-
-        Args:
-            record: a record, as returned by `peek`.
-            problem: what is wrong with it.
-        """
-
-    def commit(self, position: dict[str, Any]) -> None:  # noqa: B027
-        """Note that everything up to a position is in a checkpoint. A source that others watch publishes it.
-
-        Args:
-            position: the position of the stream.
-        """
-
-    def close(self) -> None:
-        """Close the source."""
-        self.closed = True
+REPLAY_HINT = "Provide the same stream from its start, or pass continues=True if it resumes where the run stopped."
 
 
 class Source(BaseSource):
@@ -194,7 +65,9 @@ class Source(BaseSource):
         descriptor = 0 if path == "-" else path
         named = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
         self.name = "standard input" if descriptor == 0 else named
-        self._final, self._continues, self._stop = final, continues, stop
+        self._final = final
+        self._continues = continues
+        self._stop = stop
         try:
             self._file = open(  # noqa: SIM115
                 descriptor, "rb", buffering=0, closefd=not isinstance(descriptor, int), opener=_open_at_once
@@ -233,7 +106,9 @@ class Source(BaseSource):
             data = self.read(min(BLOCK_BYTES, place.offset - here.offset))
             if not data and self.ended:
                 sizes = f"has only {here.offset} bytes, but the run has read {place.offset}"
-                raise StreamError(f"{self.name} {sizes}: the file shrank, or this is another pipe. {REPLAY_HINT}")
+                raise StreamError(
+                    f"{self.name} {sizes}: the file was truncated, or this is a different pipe. {REPLAY_HINT}"
+                )
             if not data:
                 where = f"stopped at byte {here.offset}, before byte {place.offset}, where the run resumes"
                 raise StreamError(f"{self.name}: {where}. Resume it again.")
@@ -242,7 +117,7 @@ class Source(BaseSource):
             problem = f"is not the stream that the run has read: its first {place.offset} bytes differ"
             raise StreamError(f"{self.name} {problem}. {REPLAY_HINT}")
         if here.lines != place.lines:
-            raise damaged(f"it counts {place.lines} lines, but {self.name} has {here.lines} up to there")
+            raise damaged_position_error(f"it counts {place.lines} lines, but {self.name} has {here.lines} up to there")
 
     def read(self, size: int = BLOCK_BYTES) -> bytes:
         """Return the next bytes; none at the end, at the deadline or when stopped.
@@ -297,7 +172,7 @@ class Source(BaseSource):
         return bytes(self.buffer[:end]).split(b"\n", count)[:count]
 
     def preview(self, count: int) -> list[bytes]:
-        # A file is there already; the sender of a pipe may wait for the answer to its first row.
+        # All of a file can be read now, but the sender of a pipe may wait for the answer to its first row.
         self.set_patience(PREVIEW_SECONDS if self.size is None else None)
         while self.buffer.count(b"\n") < count and len(self.buffer) <= MAX_LINE_BYTES + BLOCK_BYTES and self.fill():
             pass
@@ -305,8 +180,7 @@ class Source(BaseSource):
         return [*lines, rest][:count] if self.ended and rest else lines[:count]
 
     def drop(self, records: Sequence[bytes]) -> None:
-        end = sum(map(len, records)) + len(records)
-        data = self.buffer[:end]
+        data = self.buffer[: sum(map(len, records)) + len(records)]
         self.move_past(data)
         self._dropping = not data.endswith(b"\n")
         # The C library keeps the memory of long lines, and lines of varying lengths do not fit into its gaps.
@@ -335,8 +209,7 @@ class Source(BaseSource):
 
     def fill(self) -> bool:
         """Read more bytes into the buffer, and return whether there were any."""
-        data = self.read()
-        rest = data
+        data = rest = self.read()
         if self._dropping:
             head, newline, rest = data.partition(b"\n")
             self.progress.read(head + newline)
@@ -349,51 +222,3 @@ def _open_at_once(path: str, flags: int) -> int:
     """Open a pipe without waiting for a writer. Requests to stop are then checked while reading."""
     is_pipe = sys.platform == "linux" and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode)
     return os.open(path, flags | os.O_NONBLOCK if is_pipe else flags)
-
-
-@contextmanager
-def closed_on_error(source: BaseSource) -> Iterator[None]:
-    """Close the source if its stream cannot be created, since there is no stream that would close it."""
-    try:
-        yield
-    except BaseException:
-        source.close()
-        raise
-
-
-class SourceStream(Stream):
-    """A stream that reads from a source."""
-
-    _source: BaseSource
-
-    @property
-    def counts(self) -> dict[str, int]:
-        return self._source.progress.counts
-
-    @property
-    def unfinished(self) -> int:
-        return self._source.unfinished
-
-    def commit(self, position: dict[str, Any]) -> None:
-        self._source.commit(position)
-
-    def close(self) -> None:
-        self._source.close()
-
-
-def decoded(line: bytes, offset: int = 0) -> str:
-    """Decode a line or a message as UTF-8.
-
-    Args:
-        line: its bytes.
-        offset: the offset of its first byte, for messages.
-
-    Raises:
-        BadRow: the line is too long or not valid UTF-8.
-    """
-    if len(line) > MAX_LINE_BYTES:
-        raise BadRow(f"it is longer than {MAX_LINE_BYTES} bytes")
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise BadRow(f"it is not valid UTF-8, at byte {offset + error.start}") from None

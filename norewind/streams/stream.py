@@ -1,16 +1,17 @@
 """The interface of all streams: samples in order, and positions to resume from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+
+from norewind.errors import NorewindError
 
 # Where to continue a stream, as JSON values and NumPy arrays.
 Position = dict[str, Any]
 
 
-class StreamError(ValueError):
+class StreamError(NorewindError, ValueError):
     """The input, an option or a saved position is unusable; the message says what is wrong and how to fix it."""
 
 
@@ -43,6 +44,8 @@ class Samples(NamedTuple):
         copied: the columns to copy, as one JSON text per row. None if there are none.
         keys: the key of each row, as bytes in an array of objects. The rows are then raw, in float64 (see
             `KeyedStream`). None if all samples belong to one series.
+        named: how many symbols or classes had appeared, and so had a name, before each target came. None if all have
+            names from the start.
     """
 
     xs: np.ndarray
@@ -55,6 +58,20 @@ class Samples(NamedTuple):
     lines: np.ndarray | None = None
     copied: np.ndarray | None = None
     keys: np.ndarray | None = None
+    named: np.ndarray | None = None
+
+
+def count_named(before: int, numbers: np.ndarray) -> np.ndarray:
+    """Return how many symbols or classes had appeared after each sample. They are numbered as they appear.
+
+    Args:
+        before: how many had appeared before the first sample.
+        numbers: the number that came with each sample; NaN if none came.
+
+    >>> count_named(2, np.array([0, 2, 1, np.nan, 3])).tolist()
+    [2, 3, 3, 3, 4]
+    """
+    return np.fmax.accumulate(np.fmax(before, numbers + 1)).astype(np.int64)
 
 
 class Keyed(NamedTuple):
@@ -120,19 +137,6 @@ class Stream(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def some(words: Sequence[str], most: int = 12) -> str:
-    """Join the first words with commas, and say how many more there are.
-
-    Args:
-        words: the words.
-        most: how many of them to show.
-
-    >>> some(["a", "b", "c"], 2)
-    'a, b and 1 more'
-    """
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def check_count(count: int) -> None:

@@ -20,31 +20,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from norewind.scoring.metrics import SIMPLE_FORECASTS, counted
+from norewind.scoring.metrics import SIMPLE_FORECASTS
 from norewind.scoring.number_score import worst_keys
-from norewind.storage.checkpoint import checkpoints, glance
-from norewind.streams.kafka.client import EACH_PARTITION, SCHEME, Client, why
-from norewind.streams.source import SLICE_SECONDS
+from norewind.storage.checkpoint import checkpoints, read_metadata
+from norewind.storage.files import make_folder
+from norewind.streams.base_source import SLICE_SECONDS
+from norewind.streams.kafka.client import EACH_PARTITION, SCHEME, Client, error_text
 from norewind.streams.stream import StreamError
 from norewind.sweeps.workers import stop_check, train_in_processes
-from norewind.training.fit import Fitted
-from norewind.training.folder import METRICS, SHARDS, FolderInUse, RunFolder
+from norewind.training.fit import FitResult
+from norewind.training.folder import CHECKPOINTS, SHARDS, FolderInUse, RunFolder
 from norewind.training.hooks import Hooks
-from norewind.training.log import read_log
-from norewind.training.opening import check_fleet
+from norewind.training.log import METRICS, read_log
+from norewind.training.open_stream import check_fleet
 from norewind.training.progress import Progress
-from norewind.training.settings import Settings, SettingsError
-from norewind.training.train import train
+from norewind.training.settings import Settings, SettingsError, check_scopes
+from norewind.training.train_folder import train_folder
+from norewind.wording import counted
 
-# Seconds that a folder may still be held by a worker that the group has excluded.
+# How many seconds to wait for a folder that is still held by a worker which the group has excluded.
 FOLDER_WAIT_SECONDS = 60.0
 
 
-def _train_part(settings: Settings, path: Path, hooks: Hooks, progress: Progress | None = None) -> Fitted:
+def _train_part(settings: Settings, path: Path, hooks: Hooks, progress: Progress | None = None) -> FitResult:
     """Train one part in its folder, from its newest checkpoint if it has one."""
     progress = progress or Progress(quiet=True)
     with RunFolder(path, say=progress.say) as folder:
-        return train(settings, folder, progress=progress, hooks=hooks)[0]
+        return train_folder(settings, folder, progress=progress, hooks=hooks)[0]
 
 
 def shard_folders(path: Path, shards: int) -> list[Path]:
@@ -58,7 +60,14 @@ def shard_folders(path: Path, shards: int) -> list[Path]:
 
 
 def train_shards(
-    settings: Settings, path: Path, progress: Progress, *, jobs: int | None = None, ray: str | None = None, new: bool
+    settings: Settings,
+    path: Path,
+    progress: Progress,
+    *,
+    jobs: int | None = None,
+    ray: str | None = None,
+    new: bool,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Train all shards of a fleet in a run folder, each in its own process.
 
@@ -69,23 +78,25 @@ def train_shards(
         jobs: the number of shards to train at the same time; by default one per core.
         ray: the address of a Ray cluster, or "auto"; None for processes on this machine.
         new: whether the run is new. Otherwise it is continued.
+        stop: called while waiting. Once it returns True, all shards are saved and training ends.
 
     Raises:
         SettingsError: the settings do not fit together, or the folder already holds a run.
         SweepError: some shards have failed.
     """
+    check_scopes(settings)
     check_fleet(settings)
     if settings.source == "-":
-        raise SettingsError("--shards: every process reads the source itself, so it must be a file, not a pipe.")
+        raise SettingsError("shards: every process reads the source itself, so it must be a file, not a pipe.")
     if settings.predictions not in ("none", "file"):
         shared = "share standard output" if settings.predictions == "stdout" else "answer in one transaction"
-        raise SettingsError(f"--shards: several processes cannot {shared}: use --predictions file.")
+        raise SettingsError(f'shards: several processes cannot {shared}: use predictions="file".')
     with RunFolder(path, mode="new" if new else "resume") as folder:
         folders = shard_folders(path, settings.shards)
         if new:
             folder.begin(settings)
         tasks = {shard.name: (replace(settings, shard=number), shard) for number, shard in enumerate(folders)}
-        train_in_processes(_train_shard, tasks, progress, jobs=jobs, ray=ray)
+        train_in_processes(_train_shard, tasks, progress, jobs=jobs, ray=ray, stop=stop)
 
 
 def _train_shard(name: str, settings: Settings, path: Path) -> str:
@@ -105,7 +116,7 @@ def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
     """
     begun = [shard for shard in shard_folders(path, shards) if (shard / METRICS).exists()]
     lines = [lines[-1] for shard in begun if (lines := read_log(shard / METRICS))]
-    newest = [saved[-1] for shard in begun if (saved := checkpoints(shard / "checkpoints"))]
+    newest = [saved[-1] for shard in begun if (saved := checkpoints(shard / CHECKPOINTS))]
 
     def over_all(entry: str) -> float | None:
         known = [(line[entry], line["samples"]) for line in lines if line.get(entry) is not None]
@@ -113,7 +124,7 @@ def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
 
     names = {"mean": "mean loss", "loss": "in the last intervals", "baseline": SIMPLE_FORECASTS["baseline"]}
     losses = [f"{name} {loss:.4f}" for entry, name in names.items() if (loss := over_all(entry)) is not None]
-    samples = counted(sum(glance(path)["samples"] for path in newest), "sample")
+    samples = counted(sum(read_metadata(path)["samples"] for path in newest), "sample")
     return f"{', '.join([samples, *losses])}.\n{worst_keys(begun, name)}"
 
 
@@ -133,7 +144,9 @@ class Partition(threading.Thread):
 
     def __init__(self, settings: Settings, path: Path, progress: Progress):
         super().__init__(name=path.name)
-        self.settings, self.path, self.progress = settings, path, progress
+        self.settings = settings
+        self.path = path
+        self.progress = progress
         self.ending, self.begun = threading.Event(), threading.Event()
         self.error: BaseException | None = None
 
@@ -168,11 +181,13 @@ class Worker:
     """
 
     def __init__(self, settings: Settings, path: Path, progress: Progress):
-        self.settings, self.path, self.progress = settings, path, progress
+        self.settings = settings
+        self.path = path
+        self.progress = progress
         self.topic = settings.source.removeprefix(SCHEME).removesuffix(EACH_PARTITION)
         self.runs: dict[int, Partition] = {}
 
-    def assigned(self, consumer: Any, partitions: list[Any]) -> None:
+    def assign(self, consumer: Any, partitions: list[Any]) -> None:
         """Start the runs of new partitions.
 
         Args:
@@ -187,7 +202,7 @@ class Worker:
             self.runs[partition.partition] = run = Partition(settings, self.path / name, self.progress)
             run.start()
 
-    def revoked(self, consumer: Any, partitions: list[Any], *, lost: bool = False) -> None:
+    def revoke(self, consumer: Any, partitions: list[Any], *, lost: bool = False) -> None:
         """Give up partitions.
 
         Args:
@@ -231,10 +246,11 @@ def train_partitions(settings: Settings, path: Path, progress: Progress, stop: C
         SettingsError: the settings do not fit together.
         StreamError: the topic cannot be read, or the group cannot be joined.
     """
+    check_scopes(settings)
     if not settings.group:
-        raise SettingsError(f"{settings.source}: name the --group of the workers that share the partitions.")
+        raise SettingsError(f"{settings.source}: name the group of the workers that share the partitions (group=).")
     if settings.final or settings.shards > 1:
-        raise SettingsError(f"{settings.source}: workers run until they are stopped: leave out --final and --shards.")
+        raise SettingsError(f"{settings.source}: workers run until they are stopped: leave out final= and shards=.")
     worker, client = Worker(settings, path, progress), Client(settings.brokers, settings.client)
     codes: Any = client.kafka.KafkaError
     # A separate group: brokers accept offsets from outside a group only while it has no members.
@@ -247,16 +263,16 @@ def train_partitions(settings: Settings, path: Path, progress: Progress, stop: C
     consumer = client.make("Consumer", options)
     try:
         client.partitions(consumer, worker.topic)
-        path.mkdir(parents=True, exist_ok=True)
-        lost = partial(worker.revoked, lost=True)
-        consumer.subscribe([worker.topic], on_assign=worker.assigned, on_revoke=worker.revoked, on_lost=lost)
+        make_folder(path)
+        lost = partial(worker.revoke, lost=True)
+        consumer.subscribe([worker.topic], on_assign=worker.assign, on_revoke=worker.revoke, on_lost=lost)
         # Temporary errors: each run waits for its brokers itself, for a limited time.
         passing = codes._ALL_BROKERS_DOWN, codes._TRANSPORT, codes._PARTITION_EOF, codes._MAX_POLL_EXCEEDED
         while not stop() and not any(run.error for run in worker.runs.values()):
             message = consumer.poll(SLICE_SECONDS)
             error = None if message is None else message.error()
             if error is not None and not error.retriable() and error.code() not in passing:
-                raise StreamError(f"the group {options['group.id']!r} cannot be joined: {why(error)}.")
+                raise StreamError(f"the group {options['group.id']!r} cannot be joined: {error_text(error)}.")
     finally:
         # In this order, so that the group reassigns only partitions that are saved and released.
         errors = worker.end(list(worker.runs))

@@ -121,6 +121,8 @@ def interval_ends(record: Record) -> np.ndarray:
 
 def window_of(record: Record) -> int:
     """Return the number of samples per update. (The default method has windows only for symbols.)"""
+    if "window" in record:
+        return record["window"]
     settings = record.get("settings", {"method": AUTO})
     if settings["method"] != AUTO:
         return parse_method(settings["method"]).window

@@ -10,23 +10,23 @@ from typing import Any
 import jax
 
 from norewind.core.checks import ModelError
-from norewind.core.run import NonFiniteError
 from norewind.core.trees import Tree
-from norewind.scoring.metrics import Diverged, digits
+from norewind.errors import Diverged
 from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.sweeps.workers import stop_check, train_in_processes
-from norewind.training.folder import METRICS, RunFolder
+from norewind.training.folder import RunFolder
 from norewind.training.hooks import Hooks
-from norewind.training.log import read_log
+from norewind.training.log import METRICS, read_log
+from norewind.training.open_stream import loss_description
 from norewind.training.progress import Progress
 from norewind.training.settings import SETTINGS, Settings, SettingsError, read_toml
-from norewind.training.train import train as train_folder
-from norewind.training.train import unit_of
+from norewind.training.train_folder import train_folder
+from norewind.wording import digits
 
 # Settings that do not change what a run learns.
 BOOKKEEPING = ("checkpoint_every", "checkpoint_seconds", "keep")
 # The minimum number of samples in a chunk whose CPU time counts.
-LONG_ENOUGH = 256
+MIN_TIMED_SAMPLES = 256
 # The number of samples between points of a curve. Curves can be compared only if their points are at the same samples.
 EVERY = 10_000
 
@@ -49,7 +49,7 @@ class Clock:
         """
         now = time.process_time()
         # The first chunk includes compilation, and the time of a short one is mostly overhead.
-        if self._last is not None and samples - self._last[1] >= LONG_ENOUGH:
+        if self._last is not None and samples - self._last[1] >= MIN_TIMED_SAMPLES:
             spent = (now - self._last[0]) / (samples - self._last[1])
             self.best = spent if self.best is None else min(self.best, spent)
         self._last = time.process_time(), samples
@@ -73,25 +73,24 @@ def train_run(settings: Settings, path: Path) -> Record | None:
     trained = replace(settings, metrics_every=settings.metrics_every or EVERY)
     if (path / SETTINGS).exists() and read_toml(path / SETTINGS) != trained:
         shutil.rmtree(path)  # left by another plan that used the same name
-    problem, diverged_at, carried = None, None, None
+    problem = diverged_at = carried = None
     with RunFolder(path) as folder:
         resumed = not folder.is_new
         try:
             carried = _bytes(train_folder(trained, folder, hooks=hooks)[0].carry)
         except (ModelError, SettingsError) as error:
             problem = f"refused: {error}"
-        except NonFiniteError as error:
-            diverged_at, carried = int(error.run.samples) + 1, _bytes(error.run.carry)
-            problem = f"diverged: sample {diverged_at} gave numbers that are not finite"
         except Diverged as error:
-            diverged_at, problem = error.samples, f"diverged: {error}"
+            problem = f"diverged: {error.reason}"
+            diverged_at = error.samples
+            carried = None if error.run is None else _bytes(error.run.carry)
     if hooks.should_stop():
         return None
     lines = read_log(path / METRICS)
     last = lines[-1] if lines else {}
-    curves = {"curve": "loss", "baseline": "baseline", "persistence": "persistence", "carry": "carry"}
-    if "persistence" not in last:
-        del curves["persistence"]
+    loss = loss_description(settings)
+    simple = [name for name in loss.simple_forecasts if name == "baseline" or name in last]
+    curves = {"curve": "loss", **dict(zip(simple, simple, strict=True)), "carry": "carry"}
     return {
         "settings": settings.as_json(),
         "seconds": last.get("seconds", 0.0),
@@ -101,7 +100,7 @@ def train_run(settings: Settings, path: Path) -> Record | None:
         "samples": last.get("samples", 0),
         "problem": problem,
         "diverged_at": diverged_at,
-        "unit": unit_of(settings),
+        "unit": loss.unit,
         "mean": digits(last.get("mean")),
         "every": trained.metrics_every,
         **{name: [digits(line.get(entry)) for line in lines] for name, entry in curves.items()},

@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -12,22 +13,23 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from norewind.training.folder import METRICS
-from norewind.training.log import LogTail
+from norewind.errors import NorewindError
+from norewind.training.log import METRICS, LogTail
 from norewind.training.progress import Progress
 from norewind.training.settings import SettingsError
+from norewind.wording import missing_package
 
 POLL_SECONDS = 0.5
 # The maximum number of processes at a time.
-MOST_JOBS = 1_000
-# How many times a run whose process was killed is continued in another process.
+MAX_JOBS = 1_000
+# How often a run whose process was killed is continued in another one.
 RESTARTS = 3
 
 # The arguments of `work` after the name: settings with a number of `samples`, the run folder, and others.
 Task = tuple[Any, ...]
 
 
-class SweepError(RuntimeError):
+class SweepError(NorewindError, RuntimeError):
     """Some runs of a sweep failed; the message says which, and why."""
 
 
@@ -38,6 +40,7 @@ def train_in_processes(
     *,
     jobs: int | None = None,
     ray: str | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """Train runs at the same time. If the process of one is killed, it continues in another; the rest are unaffected.
 
@@ -47,18 +50,21 @@ def train_in_processes(
         progress: shows the progress of the runs.
         jobs: the number of runs at a time; by default one per core.
         ray: the address of a Ray cluster, or "auto"; None for processes on this machine.
+        stop: called while waiting. Once it returns True, the active runs are saved and this returns.
 
     Raises:
         SettingsError: the number of jobs is out of range, or Ray cannot be used.
         SweepError: at the end, if some runs have failed.
     """
-    if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        raise SettingsError(f"--jobs must be from 1 to {MOST_JOBS}, but it is {jobs}.")
+    if jobs is not None and not 1 <= jobs <= MAX_JOBS:
+        raise SettingsError(f"jobs must be from 1 to {MAX_JOBS}, but it is {jobs}.")
     processes = _LocalProcesses(jobs) if ray is None else _RayProcesses(jobs, ray)
-    waiting, failed, restarts = list(tasks), [], dict.fromkeys(tasks, RESTARTS)
+    waiting = list(tasks)
+    failures = []
+    restarts = dict.fromkeys(tasks, RESTARTS)
     active: dict[Future, str] = {}
     try:
-        while waiting or active:
+        while (waiting or active) and not stop():
             while waiting and len(active) < processes.jobs:
                 name = waiting.pop(0)
                 active[processes.start(work, name, *tasks[name])] = name
@@ -74,20 +80,24 @@ def train_in_processes(
                 elif isinstance(error, processes.killed) and restarts[name] > 0:
                     restarts[name] -= 1
                     waiting.append(name)
-                    news = "its process was killed: continuing from its last checkpoint, if it has one"
+                    news = "its process was killed; continuing from its last checkpoint, if there is one"
                     progress.end(name, news, over=False)
                 else:
                     cause = getattr(error, "cause", error)  # without the traceback that Ray adds
-                    failed.append(f"{name}: {type(cause).__name__}: {cause}")
+                    failures.append(f"{name}: {type(cause).__name__}: {cause}")
                     progress.end(name, "failed")
     finally:
         processes.stop()
-    if failed:
-        raise SweepError("\n".join(failed))
+    for future, name in active.items():  # they were stopped
+        error = future.exception() if future.done() and not future.cancelled() else None
+        if error is not None and not isinstance(error, processes.killed):
+            failures.append(f"{name}: {type(error).__name__}: {error}")
+    if failures:
+        raise SweepError("\n".join(failures))
 
 
 def show_progress(progress: Progress, folders: Mapping[str, Path]) -> None:
-    """Show how far runs are that other processes train.
+    """Show the progress of runs that other processes train.
 
     Args:
         progress: shows the progress.
@@ -97,7 +107,7 @@ def show_progress(progress: Progress, folders: Mapping[str, Path]) -> None:
         _, lines = LogTail(folder / METRICS, last=1).new()
         for line in lines:
             if line["samples"] > progress.runs[name].last and line["loss"] is not None:
-                progress.average(name, line)
+                progress.runs[name].average(line)
                 progress.advance(name, line["samples"])
 
 
@@ -123,7 +133,7 @@ class _LocalProcesses:
         """Call `work` with these arguments in a new process."""
         core = self.free.pop(0)
         pool = ProcessPoolExecutor(1, self.context, initializer=_prepare_process, initargs=(core, self.event))
-        future = pool.submit(work, *arguments)
+        future = pool.submit(_work, work, *arguments)
         self.pools[future] = pool, core
         return future
 
@@ -149,9 +159,7 @@ class _RayProcesses:
     def __init__(self, jobs: int | None, address: str):
         package = importlib.util.find_spec("ray")
         if package is None or package.origin is None:  # a folder that happens to have this name is not the package
-            raise SettingsError(
-                "ray: the package ray is not installed: run pip install '.[ray]' in a clone, or leave out --ray."
-            )
+            raise SettingsError(f"ray: {missing_package('ray', 'ray')}, or leave out ray=.")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # A worker sees only its own processors, and no other device.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -160,21 +168,24 @@ class _RayProcesses:
         self.ray = ray
         self.owns = not ray.is_initialized()
         self.refs: dict[Future, Any] = {}
-        self.killed = ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError
+        ended = ray.exceptions
+        self.killed = ended.WorkerCrashedError, ended.NodeDiedError, ended.TaskCancelledError
         if self.owns:
             options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
             try:
                 ray.init(address=address, **options)
             except ConnectionError:
                 if address != "auto":
-                    raise SettingsError(f"ray: no cluster answers at {address}.") from None
+                    raise SettingsError(
+                        f"ray: there is no cluster at {address}. Check the address, or start one there."
+                    ) from None
                 self._start_cluster(num_cpus=jobs, include_dashboard=False, **options)
         self.jobs = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def _start_cluster(self, **options: Any) -> None:
         """Start a cluster on this machine that ends with this process. Like any cluster, it listens on the network."""
         with warnings.catch_warnings():
-            # Ray's processes begin as forks of this one, so JAX warns. But they become other programs immediately.
+            # Ray forks this process and then runs another program, so the warning of JAX does not apply.
             warnings.filterwarnings("ignore", r"os\.fork\(\)", RuntimeWarning)
             try:
                 self.ray.init(**options)
@@ -200,15 +211,36 @@ class _RayProcesses:
 
 
 _event: Any = None
+# Held while this process works.
+_working = threading.Lock()
 
 
 def _prepare_process(core: int, event: Any) -> None:
     global _event
     _event = event
-    # Ctrl-C reaches all processes; the first one decides what to do.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Signals to a terminal or a process group reach all processes; the parent decides what to do.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
+
+
+def _work(work: Callable, *arguments: Any) -> Any:
+    with _working:
+        return work(*arguments)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended, but not before its work is saved.
+
+    Otherwise it would wait for its next work, and hold standard error open, forever.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    with _working:
+        os._exit(1)
 
 
 def stop_check() -> Callable[[], bool]:

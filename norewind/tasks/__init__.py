@@ -1,5 +1,10 @@
-"""Tasks: endless, seeded sources of samples with known entropy rates."""
+"""Tasks: endless, seeded sources of samples with known floors, and an environment to act in."""
 
+from norewind.tasks.conditioning import TraceConditioning, discounted_returns
 from norewind.tasks.languages import Text, anbn, distant_brackets
+from norewind.tasks.maze import Acting, TMaze, act, start_acting
 
-__all__ = ["Text", "anbn", "distant_brackets"]
+__all__ = [
+    "Acting", "TMaze", "Text", "TraceConditioning", "act", "anbn", "discounted_returns", "distant_brackets",
+    "start_acting",
+]  # fmt: skip

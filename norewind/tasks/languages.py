@@ -84,11 +84,7 @@ class Text:
             yield here, np.append(here[1:], following[0])
 
     def decode(self, symbols: np.ndarray) -> str:
-        """Return symbols as a string.
-
-        Args:
-            symbols: the symbols.
-        """
+        """Return symbols as a string."""
         return "".join(np.array(list(self.alphabet))[symbols])
 
 

@@ -6,17 +6,11 @@
 """
 
 from norewind.testing.conformance import check_estimator, yield_checks
+from norewind.testing.declarations import check_structure
 from norewind.testing.examples import EXAMPLES, Example, example, examples
 from norewind.testing.learners import check_learner, yield_learner_checks
-from norewind.testing.oracles import (
-    check_exact,
-    check_structure,
-    check_unbiased,
-    exact_grads,
-    path_signs,
-    run_estimator,
-    sign_paths,
-)
+from norewind.testing.oracles import check_exact, check_unbiased, exact_grads, run_estimator
+from norewind.testing.paths import path_signs, sign_paths
 
 __all__ = [
     "EXAMPLES", "Example", "check_estimator", "check_exact", "check_learner", "check_structure", "check_unbiased",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
 from norewind.core.estimator import Estimate, Estimator, StepFn, Transition
 from norewind.core.structure import DeclaredTransition, structure_of
@@ -109,7 +110,7 @@ class _Trial:
     given: Example | None = None
     traces: int = 0
 
-    def model(self, dtype: Any = float) -> Example:
+    def model(self, dtype: DTypeLike = float) -> Example:
         return self.given or example(self.name, dtype=dtype)
 
     def estimator_for(self, model: Example, transition: Transition | None = None, **options: Any) -> Estimator:
@@ -164,7 +165,7 @@ def _check_float32_stays(trial: _Trial) -> None:
         _check_shapes(trial, jnp.float32)
 
 
-def _check_shapes(trial: _Trial, dtype: Any = float) -> None:
+def _check_shapes(trial: _Trial, dtype: DTypeLike = float) -> None:
     model = trial.model(dtype)
     estimator = trial.estimator_for(model)
     carry = jax.eval_shape(estimator.init, model.params, model.state, jax.random.key(0))

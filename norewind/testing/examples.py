@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
 from norewind import cells
 from norewind.core import losses
@@ -40,11 +41,11 @@ class Example(NamedTuple):
 EXAMPLES = ("rnn", "gru", "lstm", "stack", "user_made")
 
 
-def example(name: str, *, length: int = 4, dtype: Any = float) -> Example:
+def example(name: str, *, length: int = 4, dtype: DTypeLike = float) -> Example:
     """Return one of `EXAMPLES` by name.
 
     Args:
-        name: the name.
+        name: one of `EXAMPLES`.
         length: the number of samples.
         dtype: the dtype of parameters and states.
 
@@ -59,7 +60,7 @@ def example(name: str, *, length: int = 4, dtype: Any = float) -> Example:
     return _example(name, length, jnp.result_type(dtype))
 
 
-def examples(*, length: int = 4, dtype: Any = float) -> list[Example]:
+def examples(*, length: int = 4, dtype: DTypeLike = float) -> list[Example]:
     """Return all of `EXAMPLES`.
 
     Args:

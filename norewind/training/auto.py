@@ -11,19 +11,19 @@ from norewind.core.combinators import ensemble, window
 from norewind.core.estimator import Estimator, Loss
 from norewind.core.optimizers import adam, inverse_sqrt, scale_members
 from norewind.core.run import Run
-from norewind.learners.members import Member
-from norewind.learners.online import Online, online
-from norewind.learners.packing import PackedOnline
+from norewind.learners.mixture import Member
+from norewind.learners.online import OnlineLearner, online
+from norewind.learners.packing import PackedLearner
 from norewind.training.build import ahead_of, init_run
 from norewind.training.registry import AUTO_WINDOW
 
 # Modules for only one kind of stream are imported where they are used, since kernels take time to import.
 if TYPE_CHECKING:
-    from norewind.learners.classes import ClassLearner
+    from norewind.learners.class_mixture import ClassMixture
     from norewind.learners.least_squares import LeastSquares
-    from norewind.learners.series import Series
-    from norewind.learners.text_learner import TextLearner
-    from norewind.training.opening import Shape
+    from norewind.learners.number_mixture import NumberMixture
+    from norewind.learners.symbol_mixture import SymbolMixture
+    from norewind.training.open_stream import StreamShape
 
 TEXT_RATE, TEXT_ALPHA = 5e-3, 0.005
 # Microseconds per byte of counts, on one core of the machine they were measured on.
@@ -39,20 +39,22 @@ CLASS_RATES = (3e-3, 3e-4)
 CLASS_FORGETTING = (0.9998, 0.998)
 LRU_UNITS = 32
 # Least squares for the rows of one key.
-KEY_LAGS, KEY_FORGETTING, KEY_LIMIT = 8, 0.9998, 5.0
+KEY_LAGS = 8
+KEY_FORGETTING = 0.9998
+KEY_LIMIT = 5.0
 
 
-def text(symbols: int, budget: float, seed: int, *, only_targets: bool = False) -> tuple["TextLearner", Any]:
+def text(symbols: int, budget: float, seed: int, *, only_targets: bool = False) -> tuple["SymbolMixture", Any]:
     """Return a learner of text, and its run: counts, and the largest network that the budget allows.
 
     Args:
         symbols: the number of symbols.
         budget: the time that one symbol may take, in microseconds on one core.
         seed: the seed of the network.
-        only_targets: see `TextLearner`.
+        only_targets: see `SymbolMixture`.
     """
     from norewind.cells.dense import GruWindow
-    from norewind.learners.text_learner import TextLearner
+    from norewind.learners.symbol_mixture import SymbolMixture
 
     left = budget - COUNTS_MICROSECONDS
     hidden = max((size for size, cost in GRU_MICROSECONDS.items() if cost <= left), default=None)
@@ -62,13 +64,13 @@ def text(symbols: int, budget: float, seed: int, *, only_targets: bool = False) 
         _, loss = window(cell.transition, losses.cross_entropy)
         estimator = estimators.bptt(GruWindow(cell.transition), loss)
         networks.append(_network(cell, estimator, inverse_sqrt(TEXT_RATE, TEXT_ALPHA), seed))
-    learner: Any = TextLearner(
+    learner = SymbolMixture(
         networks, symbols, window=AUTO_WINDOW, megabytes=COUNTS_MEGABYTES, only_targets=only_targets
     )
     return learner, learner.init()
 
 
-def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple["Series", Any]:
+def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tuple["NumberMixture", Any]:
     """Return a learner of a series, and its run: simple rules, least squares, and all networks that the budget allows.
 
     Args:
@@ -77,11 +79,11 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple["S
         budget: the time that one row may take, in microseconds on one core.
         seed: the seed of the networks.
     """
-    from norewind.learners.series import Series, linear_models
+    from norewind.learners.number_mixture import NumberMixture, linear_models
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
-    learner = Series(
+    learner = NumberMixture(
         shape.inputs,
         shape.targets,
         steps=shape.steps,
@@ -93,7 +95,7 @@ def series(shape: "Shape", gaussian: bool, budget: float, seed: int) -> tuple["S
     return learner, learner.init()
 
 
-def classes(shape: "Shape", budget: float, seed: int) -> tuple["ClassLearner", Any]:
+def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixture", Any]:
     """Return a learner of classes, and its run: counts, least squares, and as many networks as the budget allows.
 
     There is always at least one network.
@@ -103,17 +105,17 @@ def classes(shape: "Shape", budget: float, seed: int) -> tuple["ClassLearner", A
         budget: the time that one row may take, in microseconds on one core.
         seed: the seed of the networks.
     """
+    from norewind.learners.class_mixture import ClassMixture
     from norewind.learners.class_squares import ClassSquares
-    from norewind.learners.classes import ClassLearner
 
     linear = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=f) for f in CLASS_FORGETTING]
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    learner = ClassLearner([*(Member(one, one.init()) for one in linear), networks], shape.outputs, shape.steps)
+    learner = ClassMixture([*(Member(one, one.init()) for one in linear), networks], shape.outputs, shape.steps)
     return learner, learner.init()
 
 
-def series_of_key(shape: "Shape") -> tuple["LeastSquares", Any]:
+def series_of_key(shape: "StreamShape") -> tuple["LeastSquares", Any]:
     """Return a learner of the series of one key, and its run: least squares on the newest rows.
 
     A single key has few rows. Least squares learns from tens of them what a network learns
@@ -125,12 +127,18 @@ def series_of_key(shape: "Shape") -> tuple["LeastSquares", Any]:
     from norewind.learners.least_squares import LeastSquares
 
     learner = LeastSquares(
-        shape.inputs, shape.targets, steps=shape.steps, lags=KEY_LAGS, forgetting=KEY_FORGETTING, limit=KEY_LIMIT
+        shape.inputs,
+        shape.targets,
+        steps=shape.steps,
+        lags=KEY_LAGS,
+        forgetting=KEY_FORGETTING,
+        limit=KEY_LIMIT,
+        together=True,  # a covariance per target would multiply the memory of every key
     )
     return learner, learner.init()
 
 
-def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Online, Run]:
+def network(shape: "StreamShape", gaussian: bool, seed: int) -> tuple[OnlineLearner, Run]:
     """Return one network like those that `series` trains, and its run.
 
     Args:
@@ -143,7 +151,7 @@ def network(shape: "Shape", gaussian: bool, seed: int) -> tuple[Online, Run]:
     return _network(cell, estimators.snap1(cell.transition, loss), SERIES_RATES[0], seed)
 
 
-def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], seed: int) -> Member:
+def _networks(shape: "StreamShape", width: int, loss: Loss, rates: Sequence[float], seed: int) -> Member:
     """Return networks with different rates, as one member of a mixture.
 
     Each has `width` outputs per step. Their runs are packed, for single rows.
@@ -153,7 +161,7 @@ def _networks(shape: "Shape", width: int, loss: Loss, rates: Sequence[float], se
     estimator = ensemble(estimators.snap1(cell.transition, loss), members)
     learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
     run = init_run(learner, cell, seed, members)
-    packed = PackedOnline(learner)
+    packed = PackedLearner(learner)
     ahead, init = ahead_of(packed, run, shape, None, parts=members, outputs=members * outputs)
     return Member(ahead, init._replace(run=packed.pack(init.run)), members)
 
@@ -163,7 +171,9 @@ def _cell(inputs: int, outputs: int) -> cells.Cell:
     return cells.with_readout(lru, inputs, outputs, hidden=LRU_UNITS, symbols=False)
 
 
-def _network(cell: cells.Cell, estimator: Estimator, rate: Any, seed: int) -> tuple[Online, Run]:
+def _network(
+    cell: cells.Cell, estimator: Estimator, rate: optax.ScalarOrSchedule, seed: int
+) -> tuple[OnlineLearner, Run]:
     """Return a learner that drops samples with non-finite gradients, and the run it starts from."""
     learner = online(estimator, adam(rate), nonfinite="skip")
     return learner, init_run(learner, cell, seed)

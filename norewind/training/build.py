@@ -4,7 +4,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,12 +21,12 @@ from norewind.core.estimator import Loss
 from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import Run
 from norewind.fleets.fleet import Fleet
-from norewind.learners.ahead import Ahead
-from norewind.learners.learner import Learner
-from norewind.learners.online import SHORTEST_CHUNK, Online, online, started
-from norewind.learners.packing import PackedOnline
+from norewind.learners.ahead import AheadLearner
+from norewind.learners.learner import BaseLearner, Learner
+from norewind.learners.online import SHORTEST_CHUNK, OnlineLearner, init_online, online
+from norewind.learners.packing import PackedLearner
 from norewind.training import registry
-from norewind.training.opening import Shape, method_of
+from norewind.training.open_stream import StreamShape, method_of
 from norewind.training.settings import Settings, SettingsError
 
 # The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient.
@@ -35,21 +35,21 @@ COPIES = 3
 EXPERTS = 15
 
 
-class Built(NamedTuple):
+class BuiltLearner(NamedTuple):
     """A learner ready to train.
 
     Attributes:
-        learner: a `Learner`, or with keys a `KeyedLearner`.
+        learner: a `Learner`, or with keys a `Fleet`.
         run: the run it starts from.
         window: the number of samples that are learned from at once.
     """
 
-    learner: Any  # callers know its kind
+    learner: BaseLearner
     run: Any
     window: int
 
 
-def build(settings: Settings, shape: Shape) -> Built:
+def build(settings: Settings, shape: StreamShape) -> BuiltLearner:
     """Build the learner that settings describe.
 
     Args:
@@ -68,21 +68,22 @@ def build(settings: Settings, shape: Shape) -> Built:
         raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
     if settings.key is None:
         return built
+    assert isinstance(built.learner, Learner)
     fleet = Fleet(built.learner, built.run, share=settings.share, resident=settings.resident, table=shape.table)
-    return Built(fleet, fleet.init(), 1)
+    return BuiltLearner(fleet, fleet.init(), 1)
 
 
-def _network(settings: Settings, shape: Shape) -> Built:
+def _network(settings: Settings, shape: StreamShape) -> BuiltLearner:
     """Build one network, trained by the method that the settings name."""
     method, learner, init = _single(settings, shape)
     learner, run = ahead_of(learner, init(), shape, loss_of(settings, shape), method.window, parts=_parts(settings))
-    return Built(learner, run, method.window)
+    return BuiltLearner(learner, run, method.window)
 
 
 def ahead_of(
-    learner: Online | PackedOnline,
+    learner: OnlineLearner | PackedLearner,
     run: Run,
-    shape: Shape,
+    shape: StreamShape,
     loss: Loss | None,
     window: int = 1,
     *,
@@ -102,16 +103,18 @@ def ahead_of(
     """
     if shape.symbols:
         return learner, run
-    ahead = Ahead(learner, loss, shape.steps, window, parts=parts)
+    ahead = AheadLearner(learner, loss, shape.steps, window, parts=parts)
     x, target = (np.zeros(width, np.float32) for width in (shape.inputs, len(shape.steps) * shape.targets))
     # Forecasts have the type of the parameters, also in double precision.
     output = np.zeros(outputs or len(shape.steps) * shape.outputs, jax.dtypes.canonicalize_dtype(float))
     return ahead, ahead.init(run, x, output, target)
 
 
-def _single(settings: Settings, shape: Shape) -> tuple[registry.Method, Online, Callable[[], Run]]:
+def _single(settings: Settings, shape: StreamShape) -> tuple[registry.Method, OnlineLearner, Callable[[], Run]]:
     """Return the method, its learner, and a function that starts a run. Only that function creates large arrays."""
-    method, cell, loss = method_of(settings), cell_of(settings, shape), loss_of(settings, shape)
+    method = method_of(settings)
+    cell = cell_of(settings, shape)
+    loss = loss_of(settings, shape)
     optimizer = registry.optimizer(settings.optimizer)(inverse_sqrt(settings.rate, settings.alpha))
     if settings.clip:
         optimizer = optax.chain(optax.clip_by_global_norm(settings.clip), optimizer)
@@ -121,7 +124,7 @@ def _single(settings: Settings, shape: Shape) -> tuple[registry.Method, Online, 
     return method, learner, partial(init_run, learner, cell, settings.seed)
 
 
-def init_run(learner: Online, cell: cells.Cell, seed: int, members: int | None = None) -> Run:
+def init_run(learner: OnlineLearner, cell: cells.Cell, seed: int, members: int | None = None) -> Run:
     """Return the initial run of a network.
 
     Args:
@@ -138,12 +141,12 @@ def init_run(learner: Online, cell: cells.Cell, seed: int, members: int | None =
         params, state = cell.init(weights), cell.initial_state()
         if members is not None:
             params, state = jax.tree.map(lambda leaf, count=members: jnp.stack([leaf] * count), (params, state))
-        return started(learner.update, params, state, noise)
+        return init_online(learner.update, params, state, noise)
 
     return init()
 
 
-def check_size(settings: Settings, shape: Shape) -> None:
+def check_size(settings: Settings, shape: StreamShape) -> None:
     """Reject a run that does not fit into the memory of this machine, and say what would fit.
 
     Args:
@@ -158,7 +161,7 @@ def check_size(settings: Settings, shape: Shape) -> None:
         return
     takes = f"about {decimal(int(size))}" if size < inf else "an astronomical amount"
     remedy = "Choose a smaller model"
-    smaller: dict[str, Callable[[int], Shape]] = {}
+    smaller: dict[str, Callable[[int], StreamShape]] = {}
     if settings.method != registry.AUTO:
         smaller["hidden"] = lambda hidden: shape
     if shape.horizon > 1 and not settings.only_steps:
@@ -179,7 +182,7 @@ def check_size(settings: Settings, shape: Shape) -> None:
     raise SettingsError(f"this run would take {takes} of memory, but this machine has {decimal(limit)}. {remedy}.")
 
 
-def bytes_of(settings: Settings, shape: Shape) -> float:
+def bytes_of(settings: Settings, shape: StreamShape) -> float:
     """Return the memory that a run needs, in bytes; infinity if it cannot be computed.
 
     It consists of several copies of its arrays, rows that wait for their targets, and a chunk of samples.
@@ -215,42 +218,37 @@ def available_bytes() -> int:
     return min(physical, int(allowed)) if allowed.isdecimal() else physical
 
 
-# The settings of a network that `auto` chooses itself.
-CHOSEN_BY_AUTO = ("cell", "hidden", "layers", "optimizer", "rate", "alpha", "clip", "precision")
-
-
-def _auto(settings: Settings, shape: Shape) -> Built:
+def _auto(settings: Settings, shape: StreamShape) -> BuiltLearner:
     """Build the default method."""
     from norewind.training import auto
 
-    defaults = Settings()
-    for name in CHOSEN_BY_AUTO:
-        if (value := getattr(settings, name)) != getattr(defaults, name):
-            choice = "Set --budget, or choose a method, such as --method uoro:window=16"
-            raise SettingsError(f"{name} is {value!r}, but auto chooses it itself. {choice}.")
-    gaussian, budget, seed = settings.loss == "gaussian", settings.budget, settings.seed
+    gaussian = settings.loss == "gaussian"
+    budget = settings.budget
+    seed = settings.seed
     if shape.symbols:
-        return Built(
+        return BuiltLearner(
             *auto.text(shape.inputs, budget, seed, only_targets=settings.per != "symbol"), registry.AUTO_WINDOW
         )
     if settings.share:
         single = auto.network(shape, gaussian, seed)
-        return Built(*ahead_of(*single, shape, loss_of(settings, shape), parts=_parts(settings)), 1)
+        return BuiltLearner(*ahead_of(*single, shape, loss_of(settings, shape), parts=_parts(settings)), 1)
     if settings.key is not None:
-        return Built(*auto.series_of_key(shape), 1)
+        return BuiltLearner(*auto.series_of_key(shape), 1)
     if settings.loss == "classes":
-        return Built(*auto.classes(shape, budget, seed), 1)
-    return Built(*auto.series(shape, gaussian, budget, seed), 1)
+        return BuiltLearner(*auto.classes(shape, budget, seed), 1)
+    return BuiltLearner(*auto.series(shape, gaussian, budget, seed), 1)
 
 
-def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
+def cell_of(settings: Settings, shape: StreamShape) -> cells.Cell:
     """Return the cell that settings describe.
 
     Args:
         settings: the name of the cell, its hidden units and layers.
         shape: the sizes that the cell must fit.
     """
-    make, width, outputs = registry.cell(settings.cell), settings.hidden, len(shape.steps) * shape.outputs
+    make = registry.cell(settings.cell)
+    width = settings.hidden
+    outputs = len(shape.steps) * shape.outputs
     top = settings.layers - 1
     layers = [
         make(width if i else shape.inputs, width, width if i < top else outputs, symbols=shape.symbols and i == 0)
@@ -259,7 +257,7 @@ def cell_of(settings: Settings, shape: Shape) -> cells.Cell:
     return cells.stack(*layers) if top else layers[0]
 
 
-def loss_of(settings: Settings, shape: Shape) -> Loss:
+def loss_of(settings: Settings, shape: StreamShape) -> Loss:
     """Return the loss of one sample, in which missing targets do not count.
 
     Args:
@@ -276,6 +274,17 @@ def loss_of(settings: Settings, shape: Shape) -> Loss:
 def _parts(settings: Settings) -> int:
     """Return how many outputs a target has: a mean, and with `gaussian` a variance."""
     return 2 if settings.loss == "gaussian" else 1
+
+
+def in_precision(method: Callable) -> Callable:
+    """Decorate a method of an object with `settings`, to run in their precision and leave the process in its own."""
+
+    @wraps(method)
+    def in_own_precision(self: Any, *arguments: Any, **options: Any) -> Any:
+        with jax.enable_x64(self.settings.precision == "double"):
+            return method(self, *arguments, **options)
+
+    return in_own_precision
 
 
 def set_precision(settings: Settings) -> None:

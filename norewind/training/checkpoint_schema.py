@@ -1,18 +1,19 @@
 """The schema of checkpoints. Entries and arrays are checked when they are read, since a file may have been forged."""
 
 import re
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import jax
 import msgspec
 import numpy as np
 
-from norewind.scoring.metrics import DivergenceDetector, Tally
+from norewind.scoring.divergence import DivergenceDetector
+from norewind.scoring.tally import Tally
 from norewind.storage.checkpoint import DamagedError, samples_of
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
+from norewind.training.log import METRICS, LogName
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
 _PARAMS = re.compile(r"(^|\.)params\b")
@@ -41,7 +42,7 @@ class _Entries(msgspec.Struct, forbid_unknown_fields=True):
     score: dict[str, Any]
     divergence: DivergenceDetector
     # Only the names of our own logs are allowed, so that none can point outside the folder.
-    logs: dict[Literal["metrics.jsonl", "predictions.jsonl"], Count]
+    logs: dict[LogName, Count]
     settings: dict[str, Any] = {}
 
 
@@ -59,7 +60,10 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         saved = msgspec.convert(entries, _Entries)
     except msgspec.ValidationError as error:
         raise damaged_checkpoint(path, str(error).replace("`", "")) from None
-    samples, tally, divergence, position = saved.samples, saved.tally, saved.divergence, saved.position
+    samples = saved.samples
+    tally = saved.tally
+    divergence = saved.divergence
+    position = saved.position
     counts = (tally.all[0], divergence.good, divergence.bad, divergence.waiting[0], divergence.seen)
     in_window = (
         0 if position.partial_window is None else _count_in_window(path, position.partial_window, position.stream)
@@ -69,7 +73,7 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
         "it counts more than its samples": max(counts) > samples,
         "it has samples, but no last symbol": samples and position.stream.get("previous", 0) is None,
-        "it has no metrics.jsonl": "metrics.jsonl" not in saved.logs,
+        f"it has no {METRICS}": METRICS not in saved.logs,
         "more samples were predicted early than are in the partial window": saved.predicted_early > in_window,
     }
     for why, is_so in problems.items():
@@ -121,29 +125,6 @@ def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
             raise damaged_checkpoint(path, f"{name} holds numbers that are not finite")
         if _COUNTS.fullmatch(name) and array.size and array.min() < 0:
             raise damaged_checkpoint(path, f"{name} is negative")
-
-
-def same_form(saved: Any, own: Any) -> bool:
-    """Return whether the saved state of a score can be that of another one of the same stream.
-
-    Args:
-        saved: the state in a checkpoint.
-        own: the state of a new score.
-    """
-    if isinstance(own, dict):
-        return isinstance(saved, dict) and saved.keys() == own.keys() and all(same_form(saved[n], own[n]) for n in own)
-    if isinstance(own, list):
-        # One that begins empty may hold anything later.
-        return isinstance(saved, list) and (not own or (len(saved) == len(own) and all(map(same_form, saved, own))))
-    if isinstance(own, np.ndarray):
-        same = isinstance(saved, np.ndarray) and saved.dtype == own.dtype and saved.shape[1:] == own.shape[1:]
-        if not same or not len(own):
-            return same
-        # Arrays that begin with zeros are counts and sums.
-        return len(saved) == len(own) and bool(own.any() or np.all(np.isfinite(saved) & (saved >= 0)))
-    if isinstance(own, float):
-        return type(saved) in (int, float) and abs(saved) <= sys.float_info.max
-    return type(saved) is type(own) and saved >= 0
 
 
 def damaged_checkpoint(path: Path, why: str) -> DamagedError:

@@ -14,18 +14,18 @@ from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
 from norewind.learners.learner import BaseLearner
 from norewind.scoring.score import Score
-from norewind.streams.position import damaged
+from norewind.streams.position import damaged_position_error, fingerprint
 from norewind.streams.stream import Position, Samples, Stream
 from norewind.training.folder import RunFolder
 from norewind.training.hooks import Hooks, Intervals
 from norewind.training.notebook import live_plot
 from norewind.training.training_loop import Training
-from norewind.training.windows import WindowedStream, fingerprint
+from norewind.training.windows import WindowedStream
 
 StreamLike = Stream | Iterable[tuple[Any, Any]] | Callable[[Position | None], Stream]
 
 
-class Fitted(NamedTuple):
+class FitResult(NamedTuple):
     """The result of `fit`.
 
     Attributes:
@@ -48,12 +48,12 @@ def fit(
     *,
     window: int = 1,
     samples: int | None = None,
-    folder: Any = None,
+    folder: RunFolder | Path | str | None = None,
     intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
     score: Score | None = None,
     stop_if_diverged: bool = True,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
-) -> Fitted:
+) -> FitResult:
     """Train on a stream until it ends, or up to a total number of samples, with checkpoints in a folder.
 
     At intervals (see `Intervals`), `fit` reports a line of metrics: `samples`, the mean
@@ -66,7 +66,7 @@ def fit(
         stream: an iterable of (x, target) pairs, which must start from the beginning again when training continues
             from a checkpoint; or one of `norewind.streams`, at the position of the checkpoint; or a function that
             opens such a stream at a position (None for the start).
-        learner: the learner, e.g. from `norewind.online`, or `norewind.learners.Ahead` to forecast later rows.
+        learner: the learner, e.g. from `norewind.online`, or `norewind.learners.AheadLearner` to forecast later rows.
         run: the run to start from, e.g. from `learner.init`.
         window: the number of samples that the learner learns from at once.
         samples: stop after this many samples in total; by default at the end of the stream.
@@ -115,14 +115,14 @@ def fit(
             hooks=hooks,
             folder=folder,
         )
-        ended = training.until(samples)
+        ended = training.train_until(samples)
         # After the checkpoint: a run that is continued later removes this line and completes the interval.
         if not hooks.should_stop() and (line := training.unfinished_line()):
             training.publish(line)
-        return Fitted(training.run, training.samples, ended, learner.carry(training.run))
+        return FitResult(training.run, training.samples, ended, learner.carry(training.run))
 
 
-def _check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: int | None) -> None:
+def _check_arguments(stream: object, learner: object, run: object, window: int, samples: int | None) -> None:
     """Reject arguments that `fit` cannot use with an explanation, before anything is computed.
 
     Args:
@@ -141,12 +141,12 @@ def _check_arguments(stream: Any, learner: Any, run: Any, window: int, samples: 
         raise ModelError(f"fit: the stream is a {type(stream).__name__}, not an iterable of pairs (x, target).")
     if hasattr(run, "unpack"):
         raise ModelError("fit: the run is packed, for single calls. Call its unpack().")
-    checks.at_least_one("fit: window", window)
+    checks.check_at_least_one("fit: window", window)
     if samples is not None and (not hasattr(samples, "__index__") or samples < 0):
         raise ModelError(f"fit: samples must be a whole number, 0 or more, not {samples!r}.")
 
 
-def _as_stream(stream: Any, window: int, position: Position | None) -> Stream:
+def _as_stream(stream: StreamLike, window: int, position: Position | None) -> Stream:
     """Return a stream at a position.
 
     Args:
@@ -180,10 +180,11 @@ class IteratedStream(Stream):
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]], window: int = 1, position: Position | None = None):
         self._window = window
-        self._items: Any = position.get("items") if position else 0
-        if position and (len(position) != 1 or type(self._items) is not int or not 0 <= self._items < 2**63):
-            raise damaged(f"it is {position!r}, but should be a number of items")
-        self._pairs = islice(iter(pairs), self._items, None)
+        items = position.get("items") if position else 0
+        if type(items) is not int or not 0 <= items < 2**63 or (position and len(position) != 1):
+            raise damaged_position_error(f"it is {position!r}, but should be a number of items")
+        self._items = items
+        self._pairs = islice(iter(pairs), items, None)
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         pairs = list(islice(self._pairs, count))
@@ -214,5 +215,5 @@ class IteratedStream(Stream):
         return {"items": self._items}
 
 
-def _stacked(entries: tuple) -> Any:
+def _stacked(entries: tuple) -> Tree:
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *entries)

@@ -10,21 +10,27 @@ from typing import Any, Literal, NamedTuple
 
 import filelock
 import jax
+import msgspec
 import numpy as np
 
 from norewind.core.trees import Tree
+from norewind.errors import NorewindError
 from norewind.scoring.score import Score
 from norewind.storage import checkpoint
 from norewind.storage.checkpoint import CheckpointError, DamagedError, checkpoints, samples_of
-from norewind.storage.files import errors_name, open_itself, write_atomically
-from norewind.training.checkpoint_schema import check_arrays, check_entries, same_form
+from norewind.storage.files import make_folder, name_in_errors, open_itself, write_atomically
+from norewind.training.checkpoint_schema import check_arrays, check_entries
 from norewind.training.log import Log
 from norewind.training.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 
-METRICS, PREDICTIONS, CURVE = "metrics.jsonl", "predictions.jsonl", "curve.png"
+CHECKPOINTS = "checkpoints"
+CURVE = "curve.png"
 # The file that one process holds at a time. Its content marks the folder as a run folder.
 LOCK_FILE, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
-COLUMNS, STRETCH, FORECAST, BY_STEP = "columns.json", "stretch.png", "forecast.png", "by_step.png"
+COLUMNS = "columns.json"
+STRETCH = "stretch.png"
+FORECAST = "forecast.png"
+BY_STEP = "by_step.png"
 # The folder of the run folders of shards.
 SHARDS = "shards"
 
@@ -33,11 +39,11 @@ Mode = Literal["new", "resume", "either"]
 Say = Callable[[str], None]
 
 
-class FolderInUse(RuntimeError):
+class FolderInUse(NorewindError, RuntimeError):
     """Another process is training in this folder."""
 
 
-class Saved(NamedTuple):
+class SavedRun(NamedTuple):
     """A checkpoint that was read.
 
     Attributes:
@@ -58,18 +64,21 @@ class Saved(NamedTuple):
         """
         return checkpoint.restore_run(self.path, self.arrays, like)
 
-    def score_state(self, score: Score) -> dict[str, Any]:
-        """Return the state of the score in the checkpoint.
+    def restore_score(self, score: Score) -> None:
+        """Continue a score from the state in the checkpoint.
 
         Args:
             score: a new score of the same stream.
 
         Raises:
-            CheckpointError: the state does not have the form of a new one. (A score without a state accepts any.)
+            CheckpointError: the state is not that of such a score.
         """
-        if score.state and not same_form(self.entries["score"], score.state):
+        state = None
+        with suppress(msgspec.ValidationError):
+            state = msgspec.convert(self.entries["score"], type(score.state))
+        if state is None or not state.fits(score.state):
             raise CheckpointError(f"{self.path}: its score does not fit this stream. Start a new run.")
-        return deepcopy(self.entries["score"])
+        score.state = deepcopy(state)
 
     def check_settings(self, settings: Settings) -> None:
         """Reject settings other than those the checkpoint was made with.
@@ -88,15 +97,22 @@ class Saved(NamedTuple):
                 raise SettingsError(f"{path} {differ}. Change it back, or start a new run.")
 
 
-def _checked(path: Path) -> Saved:
-    """Read a checkpoint, or raise `CheckpointError`."""
-    saved = Saved(path, *checkpoint.read(path))
+def read_checkpoint(path: Path) -> SavedRun:
+    """Read a checkpoint and check all of it.
+
+    Args:
+        path: the file.
+
+    Raises:
+        CheckpointError: it is damaged, or of another version.
+    """
+    saved = SavedRun(path, *checkpoint.read(path))
     check_entries(path, saved.entries)
     check_arrays(path, saved.arrays)
     return saved
 
 
-def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda line: None) -> Saved | None:
+def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda line: None) -> SavedRun | None:
     """Return the newest checkpoint in a run folder; None if there is none.
 
     Args:
@@ -108,9 +124,9 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda
         CheckpointError: a checkpoint is damaged, or with "skip" all of them are.
     """
     aside = []
-    for path in reversed(checkpoints(folder / "checkpoints")):
+    for path in reversed(checkpoints(folder / CHECKPOINTS)):
         try:
-            saved = _checked(path)
+            saved = read_checkpoint(path)
         except DamagedError as error:
             if not os.path.lexists(path):
                 # Another process is training the run and has replaced this checkpoint with a newer one.
@@ -130,9 +146,9 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda
 
 def last_good(folder: Path) -> Path | None:
     """Return the newest checkpoint that was not written while the loss was above the baseline."""
-    for path in reversed(checkpoints(folder / "checkpoints")):
+    for path in reversed(checkpoints(folder / CHECKPOINTS)):
         with suppress(CheckpointError):
-            if not _checked(path).entries["divergence"]["bad"]:
+            if not read_checkpoint(path).entries["divergence"]["bad"]:
                 return path
     return None
 
@@ -148,7 +164,7 @@ def read_settings(folder: Path) -> Settings:
     return read_toml(folder / SETTINGS)
 
 
-def saved_run(folder: Path) -> tuple[Settings, Saved]:
+def saved_run(folder: Path) -> tuple[Settings, SavedRun]:
     """Return the settings and the newest checkpoint of a run folder.
 
     Raises:
@@ -194,10 +210,13 @@ class RunFolder:
         damaged: Damaged = "stop",
         say: Say = lambda line: None,
     ):
-        self.path, self.keep, self.say = Path(path), keep, say
+        self.path = Path(path)
+        self.keep = keep
+        self.say = say
         self.damaged: Damaged = damaged
-        self._mode, self.is_new = mode, False
-        self.saved: Saved | None = None
+        self.is_new = False
+        self._mode = mode
+        self.saved: SavedRun | None = None
         self.entries: dict[str, Any] = {}
         self.settings: Settings | None = None
         self._logs: dict[str, Log] = {}
@@ -206,21 +225,22 @@ class RunFolder:
         self._extra_checkpoint: Path | None = None
 
     def __enter__(self) -> "RunFolder":
-        created = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-        self.path.mkdir(parents=True, exist_ok=True)
+        created = make_folder(self.path)
         with ExitStack() as stack:
             stack.push(lambda error, *_: _remove_unused(created) if error and created and not self._saves else None)
             _check_is_ours(self.path)
-            stack.enter_context(_locked(self.path))
-            if self._mode == "new" and (checkpoints(self.path / "checkpoints") or (self.path / SHARDS).exists()):
-                raise SettingsError(f"{self.path} already holds a run: norewind resume {self.path}, or another --out.")
+            stack.enter_context(hold(self.path))
+            if self._mode == "new" and (checkpoints(self.path / CHECKPOINTS) or (self.path / SHARDS).exists()):
+                raise SettingsError(
+                    f"{self.path} already holds a run: norewind resume {self.path}, or choose another folder."
+                )
             self._find_newest()
             self.is_new = self.saved is None and self._mode != "resume"
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
                 versions = f"was trained with JAX {before}, and this is JAX {jax.__version__}"
                 self.say(f"{self.path} {versions}: the run continues, but its numbers may differ in rounding.")
-            self.writer = checkpoint.Writer(self.path / "checkpoints", self.keep)
+            self.writer = checkpoint.Writer(self.path / CHECKPOINTS, self.keep)
             # In reverse order: a checkpoint that is being written needs the logs.
             stack.callback(lambda: [log.close() for log in self._logs.values()])
             stack.callback(self.writer.wait)
@@ -231,13 +251,13 @@ class RunFolder:
         # Even if waiting for the last checkpoint fails, the logs are closed and the lock is released.
         self._stack.__exit__(*error)
 
-    def go_back(self, path: Path | None) -> None:
+    def continue_from(self, path: Path | None) -> None:
         """Continue from an earlier checkpoint, and remove those that were written after it.
 
         Args:
             path: the checkpoint; None for the beginning.
         """
-        for later in checkpoints(self.path / "checkpoints"):
+        for later in checkpoints(self.path / CHECKPOINTS):
             if later != path and (path is None or samples_of(later) >= samples_of(path)):
                 later.unlink()
         self._find_newest()
@@ -290,7 +310,7 @@ class RunFolder:
     def oldest(self) -> int:
         """The number of samples of the oldest checkpoint, after waiting for the newest."""
         self.writer.wait()
-        paths = checkpoints(self.path / "checkpoints")
+        paths = checkpoints(self.path / CHECKPOINTS)
         return samples_of(paths[0]) if paths else 0
 
     def save(
@@ -315,8 +335,8 @@ class RunFolder:
             do(samples)
         self._saves = True
         # A log that is not written in this session may be continued in a later one.
-        lengths = {**self.entries.get("logs", {}), **{name: log.length for name, log in self._logs.items()}}
-        entries = {**entries, "logs": lengths}
+        lengths = {name: log.length for name, log in self._logs.items()}
+        entries = {**entries, "logs": self.entries.get("logs", {}) | lengths}
         if self.settings is not None:
             entries["settings"] = self.settings.as_json()
 
@@ -331,19 +351,26 @@ class RunFolder:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder, or raise `FolderInUse`."""
+def hold(folder: Path) -> Iterator[None]:
+    """Hold a run folder during a block.
+
+    Args:
+        folder: the run folder.
+
+    Raises:
+        FolderInUse: another process holds it.
+    """
     path = folder / LOCK_FILE
-    # A symbolic link could point to an unrelated file. The library does not follow links either.
     os.close(open_itself(path, os.O_RDWR | os.O_CREAT))
     try:
         lock = filelock.FileLock(path, timeout=0).acquire()
     except filelock.Timeout:
         raise FolderInUse(f"{folder}: another process is training in it. Wait until it ends.") from None
     with lock:
-        with errors_name(path):
-            if not path.stat().st_size:
-                path.write_bytes(MARKER)
+        if path.stat().st_size < len(MARKER):
+            with name_in_errors(path), path.open("wb", 0) as file:
+                file.write(MARKER)
+                os.fsync(file.fileno())
         yield
 
 
@@ -351,21 +378,23 @@ def _check_is_ours(folder: Path) -> None:
     """Reject a folder with files that are not from a run, since training might overwrite them."""
     lock = folder / LOCK_FILE
     begins = lock.read_bytes()[: len(MARKER)] if lock.is_file() and not lock.is_symlink() else None
-    names = set(os.listdir(folder)) - ({LOCK_FILE} if begins == b"" else set())
-    if names and begins != MARKER and not checkpoints(folder / "checkpoints"):
+    # A process that was killed while it marked the folder has written nothing else.
+    unfinished = begins is not None and begins != MARKER and MARKER.startswith(begins)
+    names = set(os.listdir(folder)) - ({LOCK_FILE} if unfinished else set())
+    if names and begins != MARKER and not checkpoints(folder / CHECKPOINTS):
         raise SettingsError(f"{folder} is not empty, and its files are not from a run. Choose another folder.")
 
 
 def _remove_unused(created: list[Path]) -> None:
     """Remove folders, innermost first, that were created for a run that failed before it had anything to keep."""
-    folder = created[0]
+    folder, begun = created[0], (LOCK_FILE, SETTINGS, COLUMNS, CHECKPOINTS)
     with suppress(OSError):
-        kept = [path for path in folder.iterdir() if path.name not in (LOCK_FILE, SETTINGS, "checkpoints")]
+        kept = [path for path in folder.iterdir() if path.name not in begun]
         if any(path.is_dir() or path.stat().st_size for path in kept):
             return
         with suppress(FileNotFoundError):
-            (folder / "checkpoints").rmdir()
-        for path in (*kept, folder / SETTINGS, folder / LOCK_FILE):
+            (folder / CHECKPOINTS).rmdir()
+        for path in (*kept, *(folder / name for name in begun[:-1])):
             path.unlink(missing_ok=True)
         for path in created:
             path.rmdir()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from norewind.core import checks
+from norewind.scoring.score import Outputs
 from norewind.streams.stream import Samples
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Intervals:
     def __post_init__(self):
         for name in ("metrics_every", "checkpoint_every", "keep"):
             if getattr(self, name) is not None:
-                checks.at_least_one(f"fit: {name}", getattr(self, name))
+                checks.check_at_least_one(f"fit: {name}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Hooks:
     checkpoint: Callable[[Path], None] = lambda path: None
     begin: Callable[["Training"], None] = lambda training: None
     chunk: Callable[[int, float], None] = lambda samples, loss: None
-    outputs: Callable[[int, Samples, Any], None] | None = None
+    outputs: Callable[[int, Samples, Outputs], None] | None = None
     predictions: Callable[[list[dict[str, Any]]], None] | None = None
     should_stop: Callable[[], bool] = lambda: False
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from norewind.storage.checkpoint import checkpoints, glance
+from norewind.storage.checkpoint import checkpoints, read_metadata
 from norewind.storage.files import write_atomically
-from norewind.streams.kafka.client import OUTAGE_SECONDS, SCHEME, START_SECONDS, Address, Client, why
+from norewind.streams.kafka.client import OUTAGE_SECONDS, SCHEME, START_SECONDS, Address, Client, error_text
 from norewind.streams.stream import StreamError
-from norewind.training.folder import RunFolder
+from norewind.training.folder import CHECKPOINTS, RunFolder
 from norewind.training.log import as_lines
 from norewind.training.settings import Settings, SettingsError
 
@@ -29,7 +29,9 @@ MAX_TRANSACTION = 900.0
 
 
 @contextmanager
-def answering(settings: Settings, folder: RunFolder, *, continues: bool, stop: Callable[[], bool]) -> Iterator[Any]:
+def answering(
+    settings: Settings, folder: RunFolder, *, continues: bool, stop: Callable[[], bool]
+) -> Iterator["Answers | None"]:
     """Provide the writer of answers to the topic that settings name; None if predictions are written elsewhere.
 
     The folder is moved to the checkpoint that was committed last.
@@ -64,27 +66,31 @@ class Answers:
 
     def __init__(self, settings: Settings, stop: Callable[[], bool]):
         if not settings.source.startswith(SCHEME):
-            raise SettingsError("predictions can only go to a topic if the source is one too: kafka://topic.")
+            raise SettingsError(
+                "predictions can be written to a topic only if the source is a topic, too (kafka://topic)."
+            )
         if not settings.group:
-            raise SettingsError("predictions go to a topic: name the --group that answers.")
+            raise SettingsError("writing predictions to a topic requires a consumer group: pass group=.")
         self._source, self._topic = Address.of(settings.source), Address.of(settings.predictions).topic
         if self._source.topic == self._topic:
-            raise SettingsError("predictions must go to a different topic than the one that is read.")
+            raise SettingsError("predictions must be written to a different topic than the one that is read.")
         if not 0 < settings.checkpoint_seconds <= MAX_TRANSACTION / 2:
             raise SettingsError(
                 f"checkpoint_seconds is {settings.checkpoint_seconds:g}, but answers are committed with checkpoints, "
                 f"and brokers wait at most {MAX_TRANSACTION:g} seconds: choose at most half of that, and not 0."
             )
-        self._group, self._client, self._stop = settings.group, Client(settings.brokers, settings.client), stop
+        self._group = settings.group
+        self._client = Client(settings.brokers, settings.client)
+        self._stop = stop
         self._kafka = self._client.kafka
         options = {"group.id": settings.group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         self._consumer = self._client.make("Consumer", options)
-        some = "".join(f"-{partition}" for partition in self._source.partitions)
+        partitions = "".join(f"-{partition}" for partition in self._source.partitions)
         seconds = min(MAX_TRANSACTION, 60 + 2 * settings.checkpoint_seconds)
         self._producer = self._client.make(
             "Producer",
             {
-                "transactional.id": f"norewind-{settings.group}-{self._source.topic}{some}",
+                "transactional.id": f"norewind-{settings.group}-{self._source.topic}{partitions}",
                 "transaction.timeout.ms": int(1000 * seconds),
                 # Like Java clients, so that equal keys are in the same partition.
                 "partitioner": "murmur2_random",
@@ -107,15 +113,15 @@ class Answers:
         self._client.partitions(self._consumer, self._topic)
         self._retry(lambda: self._producer.init_transactions(START_SECONDS))
         mark, self._note = self._committed(list(self._source.partitions) or there), folder.path / NOTE
-        paths = {path.stem: path for path in checkpoints(folder.path / "checkpoints")}
+        paths = {path.stem: path for path in checkpoints(folder.path / CHECKPOINTS)}
         if mark is not None and mark not in paths:
             raise StreamError(
                 f"the group {self._group!r} has answered {self._source.topic!r} up to the checkpoint {mark}, which "
-                f"is not in {folder.path}: another run answers under this name. Choose another --group."
+                f"is not in {folder.path}: another run answers under this name. Choose another group (group=)."
             )
         if mark is not None:
             self._remember()
-            folder.go_back(paths[mark])
+            folder.continue_from(paths[mark])
         elif self._note.exists() and not continues:
             raise StreamError(
                 f"the brokers no longer know how far the group {self._group!r} has answered. (They forget it after "
@@ -124,10 +130,10 @@ class Answers:
             )
         elif not self._note.exists():
             # Checkpoints that were written for a first transaction that was never committed.
-            settings = {path: glance(path).get("settings", {}) for path in paths.values()}
+            settings = {path: read_metadata(path).get("settings", {}) for path in paths.values()}
             earlier = [path for path in paths.values() if not str(settings[path].get("predictions")).startswith(SCHEME)]
             if len(earlier) < len(paths):
-                folder.go_back(earlier[-1] if earlier else None)
+                folder.continue_from(earlier[-1] if earlier else None)
 
     def _committed(self, partitions: list[int]) -> str | None:
         """Return the name of the checkpoint whose transaction was committed last."""
@@ -159,7 +165,9 @@ class Answers:
             except BufferError:
                 # Earlier messages have not been sent yet.
                 if self._producer.poll(0.1) == 0 and time.monotonic() > deadline:
-                    raise self._client.unreachable(TimeoutError("answers cannot be sent"), OUTAGE_SECONDS) from None
+                    raise self._client.unreachable_error(
+                        TimeoutError("answers cannot be sent"), OUTAGE_SECONDS
+                    ) from None
             except self._kafka.KafkaException as error:
                 raise self._error_of(error) from None
 
@@ -170,7 +178,7 @@ class Answers:
             path: the checkpoint.
         """
         self._begin()
-        offsets = glance(path)["position"]["stream"]["messages"]["offsets"]
+        offsets = read_metadata(path)["position"]["stream"]["messages"]["offsets"]
         places = [
             self._kafka.TopicPartition(self._source.topic, int(partition), offset, MARK + path.stem)
             for partition, offset in offsets.items()
@@ -219,7 +227,7 @@ class Answers:
             other = f"another process has begun to answer for the group {self._group!r}"
             return StreamError(f"{other}: this one stops, and the other one answers what was not committed.")
         if cause.code() in (codes._TIMED_OUT, codes._TRANSPORT, codes._ALL_BROKERS_DOWN):
-            return self._client.unreachable(error)
+            return self._client.unreachable_error(error)
         return StreamError(
-            f"{SCHEME}{self._topic}: answers cannot be committed: {why(error)}. Nothing is lost: resume the run."
+            f"{SCHEME}{self._topic}: answers cannot be committed: {error_text(error)}. Nothing is lost: resume the run."
         )

@@ -5,12 +5,15 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from norewind.scoring.metrics import METRICS_ENTRIES
 from norewind.storage.checkpoint import CheckpointError
-from norewind.storage.files import errors_name, open_itself
+from norewind.storage.files import name_in_errors, open_itself, sync_folder
 
+# The names of the logs.
+LogName = Literal["metrics.jsonl", "predictions.jsonl"]
+METRICS, PREDICTIONS = get_args(LogName)
 # Entries of logs that are drawn and shown.
 NUMERIC_ENTRIES = (*METRICS_ENTRIES, "surprise")
 # The most bytes that a tail reads at a time. If there are more, only the end is read.
@@ -34,10 +37,11 @@ class Log:
         present = path.lstat().st_size if os.path.lexists(path) else 0
         if present < length:
             raise CheckpointError(
-                f"{path}: has {present} bytes, but had {length} at the checkpoint. Lines were removed: put them back."
+                f"{path} has only {present} of the {length} bytes it had at the checkpoint. Restore the missing lines."
             )
         self._file = os.fdopen(open_itself(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab")
-        with errors_name(path):
+        with name_in_errors(path):
+            sync_folder(path.parent)  # otherwise a power failure may remove a new log, although its lines are on disk
             if length and os.pread(self._file.fileno(), 1, length - 1) != b"\n":
                 self._file.close()
                 raise CheckpointError(f"{path}: byte {length}, its length at the checkpoint, is inside a line.")
@@ -51,17 +55,17 @@ class Log:
             entries: JSON objects, written in this order.
         """
         content = as_lines(entries)
-        with errors_name(self.path):
+        with name_in_errors(self.path):
             self._file.write(content)
             self._file.flush()
         self.length += len(content)
 
     def sync(self) -> None:
-        with errors_name(self.path):
+        with name_in_errors(self.path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        with errors_name(self.path):
+        with name_in_errors(self.path):
             self._file.close()
 
 

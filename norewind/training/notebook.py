@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from norewind.training.hooks import Hooks
+
 # The maximum number of points. When it is reached, every second one is dropped.
 MAX_LINES = 1_000
 
@@ -23,7 +25,7 @@ def notebook_display() -> Callable[..., Any] | None:
 
 
 @contextmanager
-def live_plot(hooks: Any, unit: str, seconds: float | None = 1.0) -> Iterator[Any]:
+def live_plot(hooks: Hooks, unit: str, seconds: float | None = 1.0) -> Iterator[Hooks]:
     """Provide the hooks of `fit`, which in a notebook also draw the learning curve while it grows.
 
     Args:
@@ -37,7 +39,7 @@ def live_plot(hooks: Any, unit: str, seconds: float | None = 1.0) -> Iterator[An
         return
     plot = LivePlot(display, unit, seconds)
     try:
-        yield hooks.adding(metrics=plot.see)
+        yield hooks.adding(metrics=plot.add_line)
     finally:
         plot.draw()
 
@@ -55,11 +57,15 @@ class LivePlot:
     def __init__(
         self, display: Callable[..., Any], unit: str, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic
     ):
-        self.unit, self.seconds, self.clock = unit, seconds, clock
+        self.unit = unit
+        self.seconds = seconds
+        self.clock = clock
         self.lines: list[dict[str, Any]] = []
-        self._show, self._drawn, self._next = partial(display, display_id=True), 0, clock()
+        self._show = partial(display, display_id=True)
+        self._drawn = 0
+        self._next = clock()
 
-    def see(self, line: dict[str, Any]) -> None:
+    def add_line(self, line: dict[str, Any]) -> None:
         """Add a line of metrics, and redraw the picture if it is time.
 
         Args:

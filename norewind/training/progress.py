@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 
-from norewind.scoring.metrics import ANY_FORECASTS, counted
+from norewind.scoring.metrics import ANY_FORECASTS
+from norewind.wording import counted
 
 SECONDS_BETWEEN_LINES = 10
 # The losses shown are moving averages over about this many samples.
@@ -56,7 +57,7 @@ class RunProgress:
         self.losses = {entry: loss + weight * (new[entry] - loss) for entry, loss in self.losses.items()}
         self.last = samples
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Describe the progress, the speed and the losses."""
         samples, total = int(self.task.completed), self.task.total
         parts = [f"{samples / total:4.0%} of {counted(int(total), 'sample')}" if total else counted(samples, "sample")]
@@ -122,15 +123,6 @@ class Progress:
         if self.many and self.bars.disable:
             self.say(f"{name}: started")
 
-    def average(self, name: str, line: dict[str, Any]) -> None:
-        """Average the losses in a run's newest line of metrics with earlier ones.
-
-        Args:
-            name: the name of the run.
-            line: the line of metrics.
-        """
-        self.runs[name].average(line)
-
     def advance(self, name: str, samples: int) -> None:
         """Show how far a run is.
 
@@ -141,10 +133,10 @@ class Progress:
         run, now = self.runs[name], time.monotonic()
         self.bars.update(run.task.id, completed=samples)
         if not self.bars.disable:
-            self.bars.update(run.task.id, words=run.words())
+            self.bars.update(run.task.id, words=run.describe())
         elif not self.quiet and now - run.last_printed >= SECONDS_BETWEEN_LINES:
             run.last_printed = now
-            self.say(f"{name}: {run.words()}" if self.many else run.words())
+            self.say(f"{name}: {run.describe()}" if self.many else run.describe())
 
     def end(self, name: str, words: str, *, over: bool = True) -> None:
         """Show that a run has ended.

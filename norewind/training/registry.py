@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from norewind.tasks import Text
 
 TaskName = Literal["anbn", "brackets"]
-# Their input weights are drawn in the same way for symbols and numbers.
-Reservoir = Literal["feedback_reservoir", "liquid", "reservoir"]
 # `plain_lstm` is the LSTM without embedding, where every weight feeds one unit.
-Recurrent = Literal["diagonal_gru", "elman", "elstm", "gru", "lru", "lstm", "mingru", "plain_lstm", "rnn", "rtu"]
-CellName = Literal[Recurrent, Reservoir]
-OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd"]
+CellName = Literal[
+    "alif", "deltanet", "diagonal_gru", "elman", "elstm", "gru", "lru", "lstm", "mingru", "plain_lstm", "rnn", "rtu",
+    "selective_ssm", "slstm", "feedback_reservoir", "liquid", "reservoir",
+]  # fmt: skip
+# The methods that complete another one, which is named by the option `of`.
+COMPLETING = ("shrunk", "unbiased")
+OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd", "obgd", "intentional", "idbd"]
 
 # The method that mixes several learners; it is not an estimator. For symbols, its steps are windows of AUTO_WINDOW.
 AUTO = "auto"
@@ -59,21 +61,28 @@ def cell(name: str) -> Callable[..., "Cell"]:
 
     if _known("cell", name, CELLS) == "plain_lstm":
         return partial(cells.lstm, embedding=False)
-    make = getattr(cells, name)
-    return make if name not in get_args(Reservoir) else lambda *sizes, symbols=True: make(*sizes)
+    return getattr(cells, name)
 
 
 def optimizer(name: str) -> Callable[..., Any]:
-    """Return the function of a learning rate (or schedule) that makes the optimizer with a name.
+    """Return the function of a schedule that makes the optimizer with a name.
+
+    `obgd` and `intentional` ignore the schedule, and `idbd` starts at its first rate.
 
     Raises:
         ValueError: there is no such optimizer.
     """
     import optax
 
-    from norewind.core.optimizers import adam
+    from norewind.core import optimizers, step_sizes
 
-    return adam if _known("optimizer", name, OPTIMIZERS) == "adam" else getattr(optax, name)
+    own = {
+        "adam": optimizers.adam,
+        "obgd": lambda schedule: step_sizes.obgd(),
+        "intentional": lambda schedule: step_sizes.intentional(),
+        "idbd": lambda schedule: step_sizes.idbd(schedule(0)),
+    }
+    return own.get(_known("optimizer", name, OPTIMIZERS)) or getattr(optax, name)
 
 
 def methods() -> dict[str, Callable[..., "Estimator"]]:
@@ -103,7 +112,8 @@ def parse_method(text: str) -> Method:
 
     `name:16` sets the window (the `length` of sliding_bptt). `name:option=value,...` sets
     `window`, `rank` (the number of carries to average) and any keyword of the method. For
-    dni, `rate` is the learning rate of its predictor's Adam.
+    dni, `rate` is the learning rate of its predictor's Adam. `unbiased` and `shrunk` complete the
+    method named by `of`, whose keywords follow as well: `unbiased:of=sketched,terms=4`.
 
     Args:
         text: the method, such as `uoro:window=4,rank=8`.
@@ -125,7 +135,8 @@ def parse_method(text: str) -> Method:
 
     name, _, rest = text.strip().partition(":")
     estimator = methods()[_known("method", name, methods())]
-    options = _options(name, estimator, rest)
+    inner = _completed(name, rest)
+    options = _options(name, (estimator, inner) if inner else (estimator,), rest)
     window, rank = options.pop("window", 1), options.pop("rank", 1)
     for what, number in (("window", window), ("rank", rank)):
         if not isinstance(number, int) or number < 1:
@@ -138,7 +149,11 @@ def parse_method(text: str) -> Method:
     def make(transition, loss, x):
         model = combinators.window(transition, loss) if window > 1 else (transition, loss)
         example = {"x": x} if name == "sliding_bptt" else {}
-        single = estimator(*model, **options, **example)
+        if inner:
+            own = {key: options[key] for key in _keywords(estimator) & set(options)}
+            single = estimator(inner(*model, **{k: v for k, v in options.items() if k not in {*own, "of"}}), **own)
+        else:
+            single = estimator(*model, **options, **example)
         return combinators.average(single, rank) if rank > 1 else single
 
     return Method(text.strip(), window, make)
@@ -168,11 +183,27 @@ def _known(what: str, name: str, known: Sequence[str] | dict[str, Any]) -> str:
     return name
 
 
-def _options(name: str, estimator: Callable, text: str) -> dict[str, Any]:
-    keywords = list(inspect.signature(estimator).parameters.values())
-    own = {keyword.name for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY}
-    words = {keyword.name for keyword in keywords if isinstance(keyword.default, str)}
-    more = {"window", "rank", "rate"} if name == "dni" else {"window", "rank"}
+def _completed(name: str, text: str) -> "Callable[..., Estimator] | None":
+    """Return the method that a method such as `unbiased` completes, from its options; None for other methods."""
+    if name not in COMPLETING:
+        return None
+    chosen = re.search(r"(?:^|,)\s*of=([^,]*)", text)
+    if chosen is None:
+        raise ValueError(f"{name} needs the method that it completes, as in {name}:of=snap1.")
+    completable = {key: method for key, method in methods().items() if key not in COMPLETING}
+    return completable[_known("method", chosen[1].strip(), completable)]
+
+
+def _keywords(estimator: Callable) -> set[str]:
+    keywords = inspect.signature(estimator).parameters.values()
+    return {keyword.name for keyword in keywords if keyword.kind is keyword.KEYWORD_ONLY}
+
+
+def _options(name: str, estimators: Sequence[Callable], text: str) -> dict[str, Any]:
+    own = set().union(*map(_keywords, estimators))
+    keywords = [keyword for estimator in estimators for keyword in inspect.signature(estimator).parameters.values()]
+    words = {keyword.name for keyword in keywords if isinstance(keyword.default, str)} | {"of"}
+    more = {"window", "rank"} | ({"rate"} if name == "dni" else set()) | ({"of"} if name in COMPLETING else set())
     allowed = sorted(own - {"noise", "x", "predictor", "optimizer"} | more)
     options: dict[str, Any] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from math import isfinite
@@ -11,8 +12,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 import tyro
 
-from norewind.streams.table.formats import FORMATS, FormatName
+from norewind.errors import NorewindError
+from norewind.streams.kafka.client import SCHEME
+from norewind.streams.table.formats import DICT_FORMAT, FORMATS, FormatName
 from norewind.training.registry import TASKS, CellName, OptimizerName
+from norewind.training.scopes import ignored_by, no_effect, with_scopes, without_effect
 
 SETTINGS = "settings.toml"
 # Settings that may change when a run is resumed. All others determine its numbers.
@@ -31,7 +35,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 MAX_RATE = 3e38
 
 
-class SettingsError(ValueError):
+class SettingsError(NorewindError, ValueError):
     """Settings cannot be used; the message says what is wrong and what to do."""
 
 
@@ -45,6 +49,7 @@ def option(metavar: str, default: str) -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
+@with_scopes
 @dataclass(frozen=True)
 class StreamSettings:
     """The stream to learn from, and how to read it. Only the source has no default.
@@ -52,33 +57,31 @@ class StreamSettings:
     Attributes:
         source: The stream to learn from: a file, - for standard input, kafka://topic, or a built-in task (anbn,
             brackets).
-        format: The format of the source. auto goes by the file name (.csv, .jsonl, .ndjson) and reads anything
+        format: The format of the source. auto goes by the end of the file name, such as .csv, and reads anything
             else as bytes.
         seed: The seed of the initial weights, the noise and the text of a built-in task.
         bad: What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it.
         final: The file is complete: use its last line even without a newline. kafka: stop at the current end of
             the topic.
-        alphabet: text: all symbols that may occur.
-        alphabet_size: text: the largest number of different symbols, if no alphabet is given.
-        per: bytes, text: write one prediction per symbol, or one per line with its bits per symbol and a robust score.
-        top: bytes, text: with --per line, show this many of the most surprising lines at the end.
-        inputs: csv, jsonl: the columns that the model sees: numbers, booleans, text (as categories), times,
-            nested values.
-        targets: csv, jsonl: the columns to forecast.
-        copy: csv, jsonl: columns to copy unchanged into the predictions, such as an id or a time.
-        period: csv, jsonl: the length of a season in rows. Forecasts are compared with the value one season ago.
-        horizon: csv, jsonl: forecast every row up to this many rows ahead; 0 predicts targets of the same row.
-        only_steps: csv, jsonl: forecast only these numbers of rows ahead, such as 24, or 1 6 24.
-        loss: csv, jsonl: squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class.
-        missing: csv, jsonl: replace a missing input with the column's last value or its mean so far, stop, or
-            skip the row.
-        standardise: csv, jsonl: scale every column to mean 0 and standard deviation 1, using only the rows seen so far.
-        header: csv: the first line names the columns. Otherwise they are named 1, 2, 3, ...
-        delimiter: csv: the character between columns.
-        brokers: kafka: the addresses of the brokers, separated by commas.
-        group: kafka: the consumer group under which the run commits offsets and sends predictions.
-        client: kafka: a file with more client options, such as credentials, one name = value per line.
-        parameters: anbn, brackets: the parameters of the task.
+        alphabet: All symbols that may occur.
+        alphabet_size: The largest number of different symbols, if no alphabet is given.
+        per: Write one prediction per symbol, or one per line with its bits per symbol and a robust score.
+        top: Show this many of the most surprising lines at the end.
+        inputs: The columns that the model sees: numbers, booleans, text (as categories), times, nested values.
+        targets: The columns to forecast.
+        copy: Columns to copy unchanged into the predictions, such as an id or a time.
+        period: The length of a season in rows. Forecasts are compared with the value one season ago.
+        horizon: Forecast every row up to this many rows ahead; 0 predicts targets of the same row.
+        only_steps: Forecast only these numbers of rows ahead, such as 24, or 1 6 24.
+        loss: Squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class.
+        missing: Replace a missing input with the column's last value or its mean so far, stop, or skip the row.
+        standardise: Scale every column to mean 0 and standard deviation 1, using only the rows seen so far.
+        header: The first line names the columns. Otherwise they are named 1, 2, 3, ...
+        delimiter: The character between columns.
+        brokers: The addresses of the brokers, separated by commas.
+        group: The consumer group under which the run commits offsets and sends predictions.
+        client: A file with more client options, such as credentials, one name = value per line.
+        parameters: The parameters of the task.
     """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE", help_behavior_hint="(required)")] = ""
@@ -129,8 +132,8 @@ class StreamSettings:
             return "task"
         if self.format != "auto":
             return self.format
-        if self.source.startswith("kafka://"):
-            return "jsonl"
+        if self.source.startswith(SCHEME):
+            return DICT_FORMAT
         return BY_SUFFIX.get(Path(self.source).suffix.lower(), "bytes")
 
     @property
@@ -139,23 +142,25 @@ class StreamSettings:
         return self.kind in FORMATS
 
 
+@with_scopes
 @dataclass(frozen=True)
 class Settings(StreamSettings):
     """The settings of a run: its stream, and everything that determines its numbers.
 
     Attributes:
-        key: csv, jsonl: train a model for every value of this column (docs/scale.md).
-        share: With --key: train one model on all keys, with a state for each, instead of a model for each.
-        resident: With --key: how many keys to hold in memory. The least recently seen keys are moved to disk.
-        shards: With --key: split the keys into this many parts, each trained by its own process.
-        shard: With --shards: train only this part, counted from 0. norewind sets this for its own processes.
+        key: Train a model for every value of this column (docs/scale.md).
+        share: Train one model on all keys, with a state for each, instead of a model for each.
+        resident: How many keys to hold in memory. The least recently seen keys are moved to disk.
+        shards: Split the keys into this many parts, each trained by its own process.
+        shard: Train only this part, counted from 0. norewind sets this for its own processes.
         cell: The recurrent cell. plain_lstm is the LSTM without embedding.
         hidden: The number of hidden units in each layer.
         layers: The number of layers.
         method: auto mixes several learners. Others train one network: uoro:window=16,
             rtrl, bptt:16, ... (docs/methods.md).
-        budget: auto: the time that one sample may take, in microseconds on one core.
-        optimizer: The optimizer.
+        budget: The time that one sample may take, in microseconds on one core.
+        optimizer: The optimizer. obgd and intentional choose their steps themselves; idbd learns a step for each
+            parameter, beginning with rate.
         rate: The initial learning rate. After t samples it is rate / (1 + alpha √t).
         alpha: How fast the learning rate falls. 0 keeps it constant.
         clip: Clip gradients to this norm; 0 turns clipping off. Clipping harms uoro, whose noise must average out.
@@ -200,7 +205,7 @@ class Settings(StreamSettings):
     def __post_init__(self):
         super().__post_init__()
         written = self.predictions
-        if written not in ("none", "file", "stdout") and not written.startswith("kafka://"):
+        if written not in ("none", "file", "stdout") and not written.startswith(SCHEME):
             raise SettingsError(f"predictions is {written!r}, but it must be one of none, file, stdout, kafka://topic.")
 
     def with_format(self) -> "Settings":
@@ -233,6 +238,24 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         raise SettingsError(f"{name} is {value!r}, which is not valid UTF-8. Rename it, or use - and a pipe.") from None
     except msgspec.ValidationError as error:
         raise SettingsError(f"{name} is {value!r}: {str(error).split(' - at')[0].replace('`', '')}.") from None
+
+
+def check_scopes(settings: StreamSettings, names: Collection[str] | None = None, *, command: str | None = None) -> None:
+    """Reject settings that differ from their defaults but have no effect on the run (see scopes.py).
+
+    Args:
+        settings: the settings of the run.
+        names: the settings to check; by default all.
+        command: the command that they are for, if it ignores some settings.
+
+    Raises:
+        SettingsError: one of them has no effect.
+    """
+    for name in without_effect(settings):
+        if names is None or name in names:
+            raise SettingsError(no_effect(settings, name))
+    if command and (message := ignored_by(command, settings)):
+        raise SettingsError(message)
 
 
 def write_toml(settings: Settings) -> str:

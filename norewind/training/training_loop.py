@@ -9,15 +9,21 @@ import jax
 import numpy as np
 from msgspec.structs import asdict
 
-from norewind.core.trees import Tree, concatenated, copied, floating, norm
-from norewind.learners.learner import BaseLearner
-from norewind.scoring.metrics import DETECTION_SAMPLES, Diverged, DivergenceDetector, Tally, digits, next_line
-from norewind.scoring.score import Score
+from norewind.core.trees import Tree, concatenate_trees, copy_arrays, floating, norm
+from norewind.errors import Diverged
+from norewind.learners.learner import BaseLearner, Learner
+from norewind.scoring.divergence import DETECTION_SAMPLES, DivergenceDetector
+from norewind.scoring.metrics import next_line
+from norewind.scoring.score import Outputs, Score
+from norewind.scoring.tally import Tally
 from norewind.storage.checkpoint import arrays_of
+from norewind.streams.position import fingerprint
 from norewind.streams.stream import Samples, StreamError
-from norewind.training.folder import METRICS, RunFolder, Saved
+from norewind.training.folder import RunFolder, SavedRun
 from norewind.training.hooks import Hooks, Intervals
-from norewind.training.windows import WindowedStream, check_fits, count_of, fingerprint
+from norewind.training.log import METRICS
+from norewind.training.windows import WindowedStream, count_of
+from norewind.wording import digits
 
 # Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
 # take as long as learning.
@@ -27,7 +33,7 @@ SCORED_TOGETHER = 200
 class Training:
     """A run in training: its learner, stream and metrics, and what a checkpoint saves of them.
 
-    `fit` trains it on its stream, in chunks (`until`). The forecasting models give it single rows (`learn_row`).
+    `fit` trains it on its stream, in chunks (`train_until`). The forecasting models give it single rows (`learn_row`).
 
     Args:
         windowed: the stream in windows, at the position of `saved`.
@@ -55,7 +61,7 @@ class Training:
         windowed: WindowedStream,
         learner: BaseLearner,
         run: Any,
-        saved: Saved | None = None,
+        saved: SavedRun | None = None,
         *,
         score: Score,
         intervals: Intervals = Intervals(),  # noqa: B008 (frozen)
@@ -63,7 +69,7 @@ class Training:
         hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
         folder: RunFolder | None = None,
     ):
-        self.learner: Any = learner  # callers know its kind
+        self.learner = learner
         self.windowed = windowed
         self.window = windowed.window
         self.score = score
@@ -73,15 +79,15 @@ class Training:
         self.folder = folder
         entries = saved.entries if saved else {}
         # A copy, since some learners modify the run in place.
-        self.run = saved.restore(run) if saved else copied(run)
+        self.run = saved.restore(run) if saved else copy_arrays(run)
         self.tally = Tally(**entries.get("tally", {}))
         self.divergence = DivergenceDetector(**entries.get("divergence", {}))
         # A fleet stores its keys in the folder itself, in their state at each checkpoint.
         if folder:
             learner.keep_in(folder, self.tally.samples)
-        check_fits(learner, windowed.stream.steps, self.window)
+        self._check_fits()
         if saved:
-            score.state = saved.score_state(score)
+            saved.restore_score(score)
         # A line reports the carry at that sample; a learner without a carry need not stop there.
         # Lines at a given interval, and those with a carry, are written before anything later can go wrong.
         self.cut_at_lines = intervals.metrics_every is not None or bool(jax.tree.leaves(learner.carry(run)))
@@ -93,9 +99,20 @@ class Training:
         self._saved_position = fingerprint(entries.get("position"))
         self._saved_time = time.perf_counter()
         # Single samples that are not in the metrics yet, and the state of the run at the lines that are due among them.
-        self._unscored: list[tuple[Samples, Any, Any]] = []
+        self._unscored: list[tuple[Samples, np.ndarray, Outputs | None]] = []
         self._states: dict[int, dict[str, Any]] = {}
         self._next_line = self._end_of_line()
+
+    def _check_fits(self) -> None:
+        """Reject a learner made for other steps or windows than those of the stream."""
+        learner, steps = self.learner, self.windowed.stream.steps
+        if learner.steps != steps:
+            ahead = "norewind.learners.AheadLearner"
+            needed = f"{ahead}(learner, loss, steps=stream.steps)" if steps else f"one without {ahead}"
+            differ = f"the learner forecasts the steps {learner.steps}, but those of the stream are {steps}"
+            raise ValueError(f"fit: {differ}: use {needed}.")
+        if learner.window not in (0, self.window):
+            raise ValueError(f"fit: window is {self.window}, but the learner takes windows of {learner.window}.")
 
     @property
     def samples(self) -> int:
@@ -107,7 +124,7 @@ class Training:
         """The number of samples learned from, and those that wait for their window."""
         return self.samples + count_of(self.windowed.partial_window)
 
-    def until(self, samples: int | None = None) -> bool:
+    def train_until(self, samples: int | None = None) -> bool:
         """Train until the stream ends, a total number of samples is reached, or a stop is requested.
 
         Args:
@@ -186,7 +203,7 @@ class Training:
         if self._predicts:
             self._report_predictions(*self.windowed.not_predicted_early(taken, outputs))
         self._unscored.append((taken, losses, outputs))
-        self.add_up()
+        self.update_metrics()
         self.hooks.chunk(self.samples, float((losses * self.score.scale).sum()) / count)
 
         every = self.intervals.checkpoint_every
@@ -203,7 +220,7 @@ class Training:
         Raises:
             StreamError: the row is bad. Nothing changes.
         """
-        sample = self.windowed.stream.take_row(row)
+        sample = self.windowed.rows.take_row(row)
         if not len(sample.xs):
             return
         self.run, losses, outputs = self.learner.scan(self.run, sample.xs, sample.targets, outputs=True)
@@ -212,14 +229,14 @@ class Training:
             self._states[self.samples] = self._state()
             self._next_line = self._end_of_line()
         if len(self._unscored) >= SCORED_TOGETHER:
-            self.add_up()
+            self.update_metrics()
 
-    def add_up(self) -> None:
+    def update_metrics(self) -> None:
         """Add the samples learned from to the metrics, and publish the lines that are due."""
         if not self._unscored:
             return
         unscored, self._unscored = self._unscored, []
-        taken, losses, outputs = concatenated(unscored)
+        taken, losses, outputs = concatenate_trees(unscored)
         losses = np.asarray(losses, np.float64) * self.score.scale
         start = 0
         while start < len(losses):
@@ -242,14 +259,16 @@ class Training:
 
     def _state(self) -> dict[str, Any]:
         """Return the entries of a line of metrics that describe the run."""
-        state = {"carry": digits(carry_norm(self.learner.carry(self.run))), "seconds": self._seconds_so_far()}
+        state: dict[str, Any] = {"carry": digits(carry_norm(self.learner.carry(self.run)))}
+        state |= {name: digits(value) for name, value in self.learner.report(self.run).items()}
+        state["seconds"] = self._seconds_so_far()
         if skipped := self.windowed.stream.counts:
             state["skipped"] = dict(skipped)
         return state
 
     def unfinished_line(self) -> dict[str, Any] | None:
         """Return the line of metrics of the current interval, which continues; None if it is empty."""
-        self.add_up()
+        self.update_metrics()
         if not self.tally.interval[0]:
             return None
         before = deepcopy((self.tally, self.score.state))
@@ -273,20 +292,20 @@ class Training:
         if self._predicts and not later and (new := self.windowed.predict_partial_window(self.outputs_of)):
             self._report_predictions(*new)
 
-    def _report_predictions(self, first: int, samples: Samples, outputs: Any) -> None:
+    def _report_predictions(self, first: int, samples: Samples, outputs: Outputs) -> None:
         if self.hooks.outputs is not None:
             self.hooks.outputs(first, samples, outputs)
         if self.hooks.predictions is not None:
             self.hooks.predictions(list(self.score.prediction_entries(first, samples, outputs)))
 
-    def outputs_of(self, waiting: Samples) -> Any:
+    def outputs_of(self, waiting: Samples) -> Tree:
         """Return the outputs for samples in an incomplete window. Nothing is learned: a copy of the run is used.
 
         Args:
             waiting: the samples.
         """
         windows = self.windowed.as_windows(waiting, self.chunk_size)
-        return self.learner.scan(copied(self.run), *windows, count=1, outputs=True)[2]
+        return self.learner.scan(copy_arrays(self.run), *windows, count=1, outputs=True)[2]
 
     def run_so_far(self) -> Any:
         """Return the run after all samples, including those that wait for their window, for `Learner.forward`."""
@@ -295,10 +314,11 @@ class Training:
             return self.run
         # Padded to a window, so that the function is compiled only once.
         xs = jax.tree.map(lambda leaf: leaf[0], self.windowed.as_windows(waiting, 1)[0])
+        assert isinstance(self.learner, Learner)
         return self.learner.forward(self.run, xs, count=count_of(waiting))[0]
 
     def _seconds_so_far(self) -> float:
-        """Return the time spent in `until`, also before the checkpoint that the training continued from."""
+        """Return the time spent in `train_until`, also before the checkpoint that the training continued from."""
         return self._seconds if self._began is None else round(time.perf_counter() - self._began, 3)
 
     def _is_late(self) -> bool:
@@ -311,19 +331,19 @@ class Training:
 
     def entries(self) -> dict[str, Any]:
         """Return everything that a checkpoint saves besides the run."""
-        self.add_up()
+        self.update_metrics()
         return {
             "seconds": self._seconds_so_far(),
             "position": self.windowed.position(),
             "predicted_early": self.windowed.predicted_early,
             "tally": asdict(self.tally),
-            "score": deepcopy(self.score.state),
+            "score": deepcopy(asdict(self.score.state)),
             "divergence": asdict(self.divergence),
         }
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedRun:
         """Return the training as a checkpoint in memory, from which another one can continue."""
-        return Saved(Path("memory"), arrays_of(self.run), self.entries())
+        return SavedRun(Path("memory"), arrays_of(self.run), self.entries())
 
     def save(self) -> None:
         """Write a checkpoint, if there is a folder and the stream has advanced since the last one."""

@@ -1,7 +1,5 @@
 """Streams divided into windows of samples."""
 
-import json
-import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -9,13 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from norewind.core.trees import concatenated
-from norewind.learners.learner import BaseLearner
-from norewind.streams.position import damaged
+from norewind.core.trees import Tree, concatenate_trees
+from norewind.scoring.score import Outputs
+from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import Keyed, Position, Samples, Stream
 from norewind.streams.table.row_stream import RowStream
 from norewind.training.checkpoint_schema import damaged_checkpoint, is_text
-from norewind.training.folder import Saved
+from norewind.training.folder import SavedRun
 
 
 class WindowedStream:
@@ -38,8 +36,8 @@ class WindowedStream:
         DamagedError: the partial window in the checkpoint cannot be from this stream.
     """
 
-    def __init__(self, stream: Stream, window: int, saved: Saved | None = None):
-        self.stream: Any = stream  # callers know its kind
+    def __init__(self, stream: Stream, window: int, saved: SavedRun | None = None):
+        self.stream = stream
         self.window = window
         self.predicted = self.predicted_early = 0
         self.partial_window: Samples | None = None
@@ -50,6 +48,12 @@ class WindowedStream:
             if parts is not None:
                 self.partial_window = Samples(*(np.array(part, object) if is_text(part) else part for part in parts))
                 self._check_partial_window(saved.path, self.partial_window)
+
+    @property
+    def rows(self) -> RowStream:
+        """The stream, which must be one of rows."""
+        assert isinstance(self.stream, RowStream)
+        return self.stream
 
     def _check_partial_window(self, path: Path, samples: Samples) -> None:
         if (held := count_of(samples)) >= self.window:
@@ -76,14 +80,14 @@ class WindowedStream:
             return None
         parts = [part for part in (self.partial_window, new) if part is not None]
         if len({_kind_of(part) for part in parts}) > 1:
-            raise damaged("the samples that wait for their window differ in kind from those that follow")
-        samples = concatenated(parts)
+            raise damaged_position_error("the samples that wait for their window differ in kind from those that follow")
+        samples = concatenate_trees(parts)
         usable = min(count_of(samples) // self.window * self.window, wanted)
         is_rest = usable < count_of(samples)
         self.partial_window = jax.tree.map(lambda leaf: leaf[usable:], samples) if is_rest else None
         return jax.tree.map(lambda leaf: leaf[:usable], samples)
 
-    def as_windows(self, samples: Samples, windows: int) -> tuple[Any, Any]:
+    def as_windows(self, samples: Samples, windows: int) -> tuple[Tree | Keyed, Tree]:
         """Return x and target of the samples, one entry per window, padded with zeros.
 
         Samples of many keys are returned with their keys and without padding, since a fleet takes any number.
@@ -103,7 +107,7 @@ class WindowedStream:
 
         return jax.tree.map(shaped, samples.xs), jax.tree.map(shaped, samples.targets)
 
-    def by_sample(self, outputs: Any, samples: int) -> Any:
+    def by_sample(self, outputs: Tree, samples: int) -> Tree:
         """Return the outputs of a chunk of windows as one output per sample, without the padding.
 
         Args:
@@ -124,7 +128,7 @@ class WindowedStream:
         saved = [part.tolist() if isinstance(part, np.ndarray) and part.dtype.hasobject else part for part in parts]
         return {"stream": self.stream.position(), "partial_window": saved or None}
 
-    def predict_partial_window(self, outputs_of: Callable[[Samples], Any]) -> tuple[int, Samples, Any] | None:
+    def predict_partial_window(self, outputs_of: Callable[[Samples], Tree]) -> tuple[int, Samples, Outputs] | None:
         """Predict the samples of the partial window that have not been predicted yet.
 
         Args:
@@ -140,7 +144,7 @@ class WindowedStream:
         self.predicted_early = count
         return new
 
-    def not_predicted_early(self, samples: Samples, outputs: Any) -> tuple[int, Samples, Any]:
+    def not_predicted_early(self, samples: Samples, outputs: Tree) -> tuple[int, Samples, Outputs]:
         """Return the samples of whole windows that have not been predicted early.
 
         Args:
@@ -150,7 +154,9 @@ class WindowedStream:
         Returns:
             The number of the first sample, the samples and their outputs.
         """
-        number, early, self.predicted_early = self.predicted + 1, self.predicted_early, 0
+        number = self.predicted + 1
+        early = self.predicted_early
+        self.predicted_early = 0
         self.predicted += count_of(samples) - early
         return number, *jax.tree.map(lambda leaf: leaf[early:], (samples, outputs))
 
@@ -163,28 +169,3 @@ def count_of(samples: Samples | None) -> int:
 def _kind_of(samples: Samples) -> tuple:
     leaves, structure = jax.tree.flatten(tuple(samples))
     return structure, *((leaf.dtype, leaf.shape[1:]) for leaf in map(np.asarray, leaves))
-
-
-def fingerprint(position: Position | None) -> str:
-    """Return a position as text, with checksums in place of its arrays."""
-    return json.dumps(position, default=lambda array: [str(array.dtype), array.shape, zlib.crc32(array.tobytes())])
-
-
-def check_fits(learner: BaseLearner, steps: tuple[int, ...], window: int) -> None:
-    """Reject a learner made for other steps or windows.
-
-    Args:
-        learner: its `steps` and `window` are compared.
-        steps: the steps of the stream.
-        window: the number of samples that are learned from at once.
-
-    Raises:
-        ValueError: the learner does not fit.
-    """
-    if learner.steps != steps:
-        ahead = "norewind.learners.Ahead"
-        needed = f"{ahead}(learner, loss, steps=stream.steps)" if steps else f"one without {ahead}"
-        differ = f"the learner forecasts the steps {learner.steps}, but those of the stream are {steps}"
-        raise ValueError(f"fit: {differ}: use {needed}.")
-    if learner.window not in (0, window):
-        raise ValueError(f"fit: window is {window}, but the learner takes windows of {learner.window}.")

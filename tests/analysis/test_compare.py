@@ -1,4 +1,4 @@
-"""Comparisons of methods and the commands around them: on a task, and on a file of one's own."""
+"""Comparisons of methods on a task and on a file, in Python and on the command line."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ SMALL = Settings("anbn", cell="elman", hidden=4, samples=400, metrics_every=20)
 
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch, tmp_path_factory):
-    """The runs of a sweep one after the other in this process, which need not import and compile everything again."""
+    """Train the runs of a sweep one after another in this process, so that nothing is imported or compiled again."""
 
     def sweep(plan, out, **_):
         folder = tmp_path_factory.mktemp("runs")
@@ -37,12 +37,12 @@ def test_all_methods_see_the_same_text_from_the_same_parameters():
     assert one["curve"] == same["curve"]
     assert one["curve"] != other["curve"]
     assert len(one["curve"]) == 20
-    # Before anything is learned, all predict the same; the first interval still shows it.
+    # Before learning, all methods predict the same, which the first interval still shows.
     assert abs(one["curve"][0] - other["curve"][0]) < 0.2
     rows = {row["method"]: row for row in result.rows()}
     assert rows["uoro"]["bytes carried"] == 4 * (4 + 4 * 4 + 3 * 4 + 4 + 3 * 4 + 3) + 8
     assert rows["bptt:4"]["bytes carried"] == 0
-    # A window makes one update out of its samples.
+    # A window makes one update.
     assert (rows["uoro"]["updates"], rows["bptt:4"]["updates"]) == (400, 100)
     assert rows["uoro"]["final loss"] == pytest.approx(np.mean(one["curve"][-2:]))
     assert "floor 0.1429, memoryless 0.2857" in result.note()
@@ -57,7 +57,7 @@ def test_a_method_that_diverges_with_its_first_seed_is_drawn(tmp_path):
     result.save(tmp_path)
 
 
-def test_no_methods_are_refused(tmp_path):
+def test_no_methods_are_rejected(tmp_path):
     with pytest.raises(SettingsError, match="at least one method"):
         compare([], SMALL, out=tmp_path)
 
@@ -97,7 +97,7 @@ def test_a_short_file_gives_a_curve_of_100_points(rows_of_numbers, tmp_path):
     assert (default["problem"], len(default["curve"]), result.rows()[2]["updates"]) == (None, 100, 300)
     assert (one["samples"], one["every"], len(one["curve"])) == (300, 3, 100)
     assert len(other["curve"]) == 75  # one point per window
-    # Chunks this short say little of the time that a sample takes.
+    # Chunks this short are a poor measure of the time per sample.
     assert one["microseconds"] is None
     result.figure(tmp_path / "figure.png")
 
@@ -136,7 +136,7 @@ def test_arguments_that_are_swapped_or_of_another_kind_are_named(arguments, word
         compare(*arguments)
 
 
-def test_standard_input_and_a_missing_file_are_refused_once(tmp_path):
+def test_standard_input_and_missing_files_are_rejected_once(tmp_path):
     with pytest.raises(SettingsError, match="can only be read once"):
         compare(["uoro", "bptt"], replace(SMALL, source="-"))
     with pytest.raises(ValueError, match="does not exist"):

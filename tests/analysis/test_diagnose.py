@@ -1,4 +1,4 @@
-"""`diagnose` measures what it says: against enumeration, against plain differences, and a known result."""
+"""`diagnose` agrees with enumeration, with plain differences, and with a known result."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def stream(steps):
 
 
 def recurrent(grads):
-    """All gradients but the readout's, flat, one row per step."""
+    """Return all gradients except the readout's, flattened, one row per step."""
     grads = {name: leaf for name, leaf in grads.items() if name != "readout"}
     return np.concatenate([np.asarray(leaf).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(grads)], axis=1)
 
@@ -69,11 +69,12 @@ def test_against_enumeration_and_plain_differences():
 
 
 def test_statistics_of_few_keys_have_no_bias_of_their_own():
-    """bias² is the mean over pairs of different keys: the square of a mean would add a share of the variance."""
+    """bias² is the mean over pairs of different keys: the square of a mean would contain part of the variance."""
     errors = np.random.default_rng(1).normal(0.5, 1.0, (3, 5, 4))  # steps, keys, parameters
     exact = np.array([1.0, 2.0, 3.0])
     with_sum = np.einsum("tkp,tp->tk", errors, errors.sum(axis=1))
-    moments = Moments(np.sum(errors**2, axis=2), with_sum, np.zeros((3, 5)), exact)
+    rest = np.zeros((3, 5, 1))
+    moments = Moments(np.sum(errors**2, axis=2)[..., None], with_sum[..., None], rest, rest, exact[:, None])
     products = np.einsum("tjp,tkp->jk", errors, errors)
     pairs = (products.sum() - np.trace(products)) / 20
     assert np.isclose(moments.bias_squared().value, pairs / 6)
@@ -87,6 +88,22 @@ def test_variance_grows_with_the_size_and_is_lower_for_nobacktrack():
     assert large.value - small.value > 3 * np.hypot(large.error, small.error)
     assert small_nbt.value < 0.9 * small.value
     assert large_nbt.value < 0.9 * large.value
+
+
+def test_leaves_add_up_and_reports_are_shown():
+    report = diagnose(["uoro", "sketched:terms=1"], elman(2), stream(12), keys=5)
+    for finding in report.findings:
+        parts = finding.by_leaf.values()
+        assert set(finding.by_leaf) == {"['bias']", "['input']", "['recurrent']"}
+        assert np.isclose(sum(part.share for part in parts), 1)
+        for name in ("bias_squared", "variance"):
+            total = sum(part.share * getattr(part, name).value for part in parts)
+            assert np.isclose(total, getattr(finding, name).value, rtol=1e-4, atol=1e-6)
+    noisy, sketch = report.findings
+    assert noisy.reported == {}
+    assert sketch.reported["error_bound"].value > 0
+    assert "| error_bound |" in str(report)
+    assert "| uoro | ['bias'] |" in report.leaf_table()
 
 
 def test_repeats_are_means_over_models():
@@ -109,7 +126,7 @@ def test_moving_parameters_windows_and_own_estimators():
     moving = diagnose(methods, model, stream(20), optimizer=optax.sgd(0.5))
     assert [finding.over_time[-1].end for finding in frozen.findings] == [20, 20]
     assert len(frozen.findings[1].over_time) == 5
-    # The reference of a window is the sum over it, also while the parameters move between blocks.
+    # The reference of a window is the sum over it, even if the parameters change between blocks.
     assert max(report.findings[1].bias_squared.value for report in (frozen, moving)) < 1e-10
     assert moving.findings[0].bias_squared.value != frozen.findings[0].bias_squared.value
     assert "moving parameters" in str(moving)
@@ -150,15 +167,16 @@ def test_errors_say_what_to_do():
         diagnose(["bptt"], silent, (np.ones((4, 2)), np.ones((4, 2))))
 
 
-def test_an_exact_gradient_of_zero_is_said_not_shown():
+def test_an_exact_gradient_of_zero_is_reported_instead_of_a_table():
     transition, loss, params, state = elman(2)
     silent = {**params, "readout": jax.tree.map(jnp.zeros_like, params["readout"])}
     model = (transition, loss, silent, state)
     with pytest.raises(
-        norewind.core.ModelError, match="gradient of this model is zero at every step.*--moving.*--readout"
+        norewind.core.ModelError,
+        match="gradient of this model is zero at every step.*train them along the stream.*readout=True",
     ):
         diagnose(["uoro"], model, stream(6))
-    # Either way out that the message names works.
+    # Both remedies in the message work.
     assert diagnose(["uoro"], model, stream(6), keys=4, readout=True).findings[0].variance.value >= 0
     moving = diagnose(["bptt"], model, stream(20), optimizer=optax.sgd(0.5)).findings[0]
     assert np.isfinite(moving.cosine.value)

@@ -1,4 +1,4 @@
-"""Cells of other libraries: the adapters compute what the library computes, and every estimator trains them."""
+"""Adapters of other libraries equal the library's own cells, and every estimator trains them."""
 
 import equinox as eqx
 import haiku as hk

@@ -64,7 +64,7 @@ def test_a_one_hot_vector_is_a_symbol(name):
     ("name", "options"), [("rnn", {}), ("gru", {}), ("lstm", {}), ("lstm", {"embedding": False})], ids=str
 )
 def test_initialisation_is_the_authors(name, options):
-    """Tables N(0, 1), everything else (biases too) uniform in ±1/√fan_in, and every leaf drawn by itself."""
+    """Tables are N(0, 1), everything else (biases too) is uniform in ±1/√fan_in, and leaves are independent."""
     params = jax.jit(CELLS[name](50, 64, 40, **options).init)(jax.random.key(0))
     tables = {"embedding", "input"} & set(params) if "embedding" not in params else {"embedding"}
     draws = {}
@@ -95,7 +95,7 @@ def test_dtype_is_kept(name):
     assert {leaf.dtype for leaf in jax.tree.leaves((params, state, output))} == {jnp.dtype(jnp.bfloat16)}
 
 
-def test_an_empty_stack_is_refused():
+def test_an_empty_stack_is_rejected():
     with pytest.raises(ValueError, match="at least one"):
         cells.stack()
 

@@ -1,4 +1,4 @@
-"""The elementwise cells: their formulas, exact gradients, what they declare, and what a stack of them loses."""
+"""The elementwise cells: formulas, exact gradients, declarations, and the part of the gradient that a stack loses."""
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +68,14 @@ def diagonal_gru_by_hand(p, h, x):
     return h, affine(p["readout"], h)
 
 
+def selective_ssm_by_hand(p, h, x):
+    delta, drive = np.split(p["input"][x], 2)
+    keep = np.exp(-np.log1p(np.exp(delta + p["bias"])) * np.exp(p["nu"]))
+    h = keep * h + (1 - keep) / np.exp(p["nu"]) * drive
+    gate = p["output_gate"]["input"][x] + p["output_gate"]["bias"]
+    return h, affine(p["readout"], gate * h)
+
+
 BY_HAND = {
     "lru": lru_by_hand,
     "rtu": rtu_by_hand,
@@ -75,6 +83,7 @@ BY_HAND = {
     "elstm": elstm_by_hand,
     "mingru": mingru_by_hand,
     "diagonal_gru": diagonal_gru_by_hand,
+    "selective_ssm": selective_ssm_by_hand,
 }
 
 
@@ -94,7 +103,7 @@ def test_formulas(name):
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", structured.ELEMENTWISE)
-def test_what_they_declare_is_true(name):
+def test_declarations_are_true(name):
     model = structured.from_cell(name, structured.ELEMENTWISE[name](3, 4, 3, symbols=False), symbols=False)
     assert structure_of(model.transition).elementwise
     check_structure(model.transition, model.params, model.state, model.xs[0])
@@ -112,9 +121,14 @@ def test_a_false_claim_of_elementwise_is_found():
     state = {"a": jnp.ones(2), "b": jnp.ones(2)}
     with pytest.raises(AssertionError, match=r"state\['a'\] of one unit reaches state\['b'\] of another"):
         check_structure(declare(across_leaves, elementwise=True), jnp.ones(2), state, jnp.array(0))
-    told = declare(lambda params, state, x: (params * state, x), elementwise=True)
-    with pytest.raises(AssertionError, match=r"vectors of one length.*\(2, 3\)"):
-        check_structure(told, jnp.ones(3), jnp.ones(3, jnp.complex64), jnp.array(0))
+
+    def turned(params, state, x):
+        return params * state[::-1], x
+
+    state = jnp.ones(3, jnp.complex64)
+    check_structure(declare(lambda params, state, x: (params * state, x), elementwise=True), jnp.ones(3), state, 0)
+    with pytest.raises(AssertionError, match="not elementwise"):
+        check_structure(declare(turned, elementwise=True), jnp.ones(3), state, 0)
 
 
 @pytest.mark.usefixtures("x64")
@@ -150,7 +164,7 @@ def test_initial_ring():
     assert all(np.all(np.isfinite(whole_disc[name])) for name in ("nu", "theta"))
 
 
-def test_a_wrong_spectrum_is_refused():
+def test_a_wrong_spectrum_is_rejected():
     with pytest.raises(ValueError, match="lru: times must be two numbers of steps above 0, the shorter first"):
         cells.lru(3, 4, 2, times=(10.0, 1.0))
     with pytest.raises(ValueError, match="rtu: ring is .*0 ≤ r_min"):
@@ -158,7 +172,7 @@ def test_a_wrong_spectrum_is_refused():
 
 
 def test_a_slow_unit_has_no_smaller_output_than_a_fast_one():
-    """γ: driven by white noise, all units put out about the same, from one step of memory to a hundred."""
+    """Because of γ, all units respond to white noise about equally, with memories of one step to a hundred."""
     cell = cells.lru(1, 3, 1, times=(1.0, 100.0), symbols=False)
     params = cell.init(jax.random.key(0)) | {"input": jnp.ones((1, 6))}
     xs = np.random.default_rng(0).normal(size=(20000, 1)).astype(np.float32)
@@ -185,7 +199,7 @@ def test_inputs_and_dtypes(name):
 
 
 def without_influence_across_layers(model, lower_rows):
-    """RTRL that forgets at every step how the first layer's weights act on the layers above."""
+    """RTRL that forgets at every step how the weights of the first layer influence the layers above."""
     exact = rtrl(model.transition, model.loss)
 
     def step(params, state, carry, x, target):
@@ -208,7 +222,7 @@ def gradients_of(estimator, model):
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_in_a_stack_traces_per_layer_are_exact_in_the_top_layer_only():
-    """What they drop below is the influence through the past states of the layer above."""
+    """In the lower layers, traces drop the influence through the past states of the layer above."""
     hidden = 4
     cell = cells.stack(cells.lru(3, hidden, hidden), cells.lru(hidden, hidden, 3, symbols=False))
     model = structured.from_cell("stack", cell, length=30)
@@ -220,7 +234,7 @@ def test_in_a_stack_traces_per_layer_are_exact_in_the_top_layer_only():
 
 
 def relative_error(got, wanted):
-    """Of the gradient of the sequence's total loss."""
+    """Return the share of the gradient of the total loss that is lost."""
     got, wanted = (
         np.concatenate([np.sum(leaf, axis=0).ravel() for leaf in jax.tree.leaves(tree)]) for tree in (got, wanted)
     )

@@ -1,4 +1,4 @@
-"""gru(reset="after") is the GRU of PyTorch, with its weights; the default is the authors', as ever."""
+"""gru(reset="after") is the GRU of PyTorch, with its weights; the default is the GRU of the paper's authors."""
 
 import jax
 import numpy as np
@@ -52,7 +52,7 @@ def test_it_computes_what_torch_documents():
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_every_weight_feeds_one_unit():
-    """The cheap way to NoBackTrack's row norms gives the same as the general one."""
+    """The fast way to compute NoBackTrack's row norms equals the general one."""
     model = structured.of_cell("gru_after")
     carries = []
     for transition in (model.transition, structured.undeclared(model.transition)):

@@ -1,4 +1,4 @@
-"""A window of the GRU: all steps at once, against the same window step by step."""
+"""A window of the GRU computed at once equals the same window step by step."""
 
 import jax
 import jax.numpy as jnp

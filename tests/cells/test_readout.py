@@ -1,4 +1,4 @@
-"""A readout with a hidden layer on any cell: its formula, its exact gradient, and what it leaves alone."""
+"""A readout with a hidden layer on any cell: its formula and exact gradient, and the parts it does not change."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from norewind.testing import check_exact, check_structure
 
 
 def in_a_stack():
-    """Two layers, both with a readout of this kind."""
+    """Return two layers, both with such a readout."""
     lower = cells.with_readout(cells.lru(3, 1, 2), 3, 2, **structured.SMALL)
     both = cells.stack(lower, cells.diagonal_gru(2, 1, 3, symbols=False))
     return structured.from_cell("stack", cells.with_readout(both, 3, 3, **structured.SMALL))
@@ -40,7 +40,7 @@ def test_formula_on_what_the_linear_readout_reads():
     assert "readout" not in params["cell"]
     x = jnp.array(2)
     state, output = jax.jit(model.transition)(model.params, model.state, x)
-    # The cell alone, with any readout: the state is the same.
+    # The state is that of the cell alone, with any readout.
     any_readout = {"readout": {"weight": jnp.ones((3, 4)), "bias": jnp.ones(3)}}
     alone, _ = jax.jit(cell.transition)(model.params["cell"] | any_readout, model.state, x)
     np.testing.assert_array_equal(state, alone)
@@ -48,7 +48,7 @@ def test_formula_on_what_the_linear_readout_reads():
 
 
 def test_a_stack_and_a_readout_of_another_kind_keep_their_own():
-    """Of a stack only the last readout is replaced, and only a linear one: a second hidden layer comes on top."""
+    """In a stack, only the last readout is replaced, and only if it is linear; a second layer is added on top."""
     both = cells.stack(cells.rnn(3, 4, 5), cells.gru(5, 6, 3, symbols=False))
     params = jax.eval_shape(cells.with_readout(both, 3, 2).init, jax.random.key(0))
     assert params["cell"][0]["readout"]["weight"].shape == (5, 4)
@@ -69,7 +69,7 @@ def test_vectors_and_dtypes():
     assert np.abs(params["readout"]["skip"]).max() <= 3**-0.5
 
 
-def test_an_output_that_is_no_vector_is_refused():
+def test_an_output_that_is_not_a_vector_is_rejected():
     cell = cells.rnn(3, 4, 3)
     pair = cell._replace(transition=lambda params, state, x: (state, {"a": state, "b": state}))
     with pytest.raises(ValueError, match="output must be one vector"):
@@ -77,7 +77,7 @@ def test_an_output_that_is_no_vector_is_refused():
 
 
 @pytest.mark.usefixtures("x64")
-def test_declarations_go_through():
+def test_declarations_are_passed_on():
     for name in ("lru", "feedback_reservoir"):
         model, told_by_cell = structured.of_cell(name, readout=True), structured.of_cell(name).transition.structure
         told = structure_of(model.transition)

@@ -1,4 +1,4 @@
-"""Echo state networks and liquid state machines: what they learn, and what they declare."""
+"""Echo state networks and liquid state machines learn their benchmarks, and declare their structure."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def narma10(length, seed):
 
 @pytest.mark.usefixtures("x64")
 def test_echo_state_network_reaches_the_error_known_for_its_size_on_narma10():
-    """Around 0.1 of the variance with 100 units (Rodan & Tiňo, 2011), with the least-squares readout."""
+    """With a least-squares readout and 100 units, about 0.1 of the variance (Rodan & Tiňo, 2011)."""
     cell = cells.reservoir(1, 100, 1, spectral_radius=0.95, input_scaling=0.1)
     estimator = readout_only(cell.transition, losses.squared_error)
 
@@ -47,7 +47,7 @@ def test_echo_state_network_reaches_the_error_known_for_its_size_on_narma10():
         weights = np.linalg.lstsq(features[fit], ys[fit], rcond=None)[0]
         errors.append(np.mean((features[test] @ weights - ys[test]) ** 2) / np.var(ys[test]))
     assert 0.05 < np.mean(errors) < 0.12
-    # That is where the estimator's gradient vanishes, on the samples of the fit, and not at the start.
+    # There the estimator's gradient vanishes on the samples of the fit, unlike at the start.
     start = jnp.asarray(features[199, :-1])
     solved = params | {"readout": {"weight": jnp.asarray(weights[:-1].T), "bias": jnp.asarray(weights[-1])}}
     sizes = [
@@ -70,8 +70,8 @@ def test_echo_state_network_learns_online():
 
 
 def test_liquid_state_machine_remembers():
-    """A spiking reservoir tells what came three steps ago far better than by chance, which is log 2 = 0.693."""
-    cell = cells.liquid(2, 100, 2, times=(3.0, 2.0))
+    """A spiking reservoir recalls the input three steps ago far better than chance, which is log 2 = 0.693."""
+    cell = cells.liquid(2, 100, 2, times=(3.0, 2.0, 2))
     learner = online(readout_only(cell.transition, losses.cross_entropy), optax.adam(1e-2))
     run = learner.init(jax.jit(cell.init)(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     bits = np.random.default_rng(0).integers(0, 2, 12000).astype(np.int32)

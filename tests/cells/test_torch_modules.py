@@ -1,4 +1,4 @@
-"""PyTorch modules as cells: outputs and gradients are PyTorch's, and what was learned can be written back."""
+"""PyTorch modules as cells: outputs and gradients are PyTorch's, and learned parameters can be written back."""
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ class Own(nn.Module):
 
 
 class Layers(nn.Module):
-    """Layers that make an odd use of dimensions, or have rows that are not learned."""
+    """Layers with an unusual use of dimensions, or with rows that are not trained."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ class Layers(nn.Module):
 
 
 class Functions(nn.Module):
-    """What people write by hand."""
+    """A module written by hand."""
 
     def __init__(self):
         super().__init__()
@@ -101,7 +101,7 @@ def made(name):
 
 
 def torch_outputs(name, module, xs):
-    """What PyTorch itself gives for the whole sequence."""
+    """Return PyTorch's own outputs and gradients for the whole sequence."""
     if name in ("RNN", "GRU", "LSTM"):
         return module(xs)[0]
     zeros = torch.zeros(HIDDEN)
@@ -135,7 +135,7 @@ def test_outputs_and_gradients_are_those_of_pytorch(name):
         np.testing.assert_allclose(grads["module"][place], parameter.grad.numpy(), atol=1e-5, err_msg=place)
 
 
-def test_what_was_learned_is_written_back():
+def test_trained_parameters_are_written_back():
     module, cell = made("GRU")
     loss = norewind.losses.squared_error
     learner = norewind.online(norewind.uoro(cell.transition, loss), optax.sgd(0.1))
@@ -164,7 +164,7 @@ class Sorts(nn.Module):
         return torch.sort(x)[0], state
 
 
-def test_what_cannot_be_converted_is_refused_by_name():
+def test_unsupported_operations_are_named_in_the_error():
     with pytest.raises(ValueError, match=r"aten\.sort"):
         from_torch(Sorts(), INPUTS, initial_state=np.zeros(2))
     with pytest.raises(ValueError, match="state of a Sorts: pass initial_state="):
@@ -194,8 +194,29 @@ def test_an_operation_that_is_converted_wrongly_is_noticed(monkeypatch):
         (lambda x, state: (x.norm(0), state), "order 0"),
     ],
 )
-def test_layers_that_are_not_converted_say_so(forward, words):
+def test_layers_that_are_not_supported_are_named(forward, words):
     module = nn.Module()
     module.forward = forward
     with pytest.raises(ValueError, match=f"{words}.*Write that part in JAX"):
         from_torch(module, INPUTS, initial_state=np.zeros(2))
+
+
+def test_double_precision_is_kept():
+    module = nn.GRUCell(INPUTS, HIDDEN).double()
+    with jax.enable_x64(True):
+        cell = from_torch(module, INPUTS, 2)
+        params, state = cell.init(jax.random.key(0)), cell.initial_state()
+        assert {leaf.dtype for leaf in jax.tree.leaves((params, state))} == {np.dtype(np.float64)}
+        x = np.linspace(-1, 1, INPUTS)
+        new, _ = cell.transition(params, state, x)
+        expected = module(torch.from_numpy(x), torch.zeros(HIDDEN, dtype=torch.float64)).detach().numpy()
+        assert new.dtype == np.float64
+        np.testing.assert_allclose(new, expected, atol=1e-12)
+
+
+def test_single_precision_is_kept_where_double_is_enabled():
+    with jax.enable_x64(True):
+        cell = from_torch(nn.LSTMCell(INPUTS, HIDDEN), INPUTS, 2)
+        params, state = cell.init(jax.random.key(0)), cell.initial_state()
+        new, _ = cell.transition(params, state, np.array(1))
+        assert {leaf.dtype for leaf in jax.tree.leaves((params, new))} == {np.dtype(np.float32)}

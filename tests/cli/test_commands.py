@@ -24,7 +24,7 @@ def test_generate_takes_the_tasks_own_parameters(capsys):
     assert capsys.readouterr().out == task.decode(next(task.chunks(0, 200_001)))
 
 
-def test_wrong_arguments_are_refused(capsys):
+def test_wrong_arguments_are_rejected(capsys):
     with pytest.raises(SystemExit):
         main(["generate", "nonsense"])
     assert "nonsense" in capsys.readouterr().err
@@ -38,15 +38,15 @@ def test_wrong_arguments_are_refused(capsys):
         (["generate", "anbn", "--parameters", "1", "2", "3"], "arguments"),
     ],
 )
-def test_impossible_numbers_are_refused_in_a_sentence(arguments, words, capsys):
+def test_impossible_numbers_are_rejected_in_one_sentence(arguments, words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 1
     assert re.search(words, capsys.readouterr().err)
 
 
-def test_matplotlib_does_not_say_where_its_fonts_are(capsys):
-    """Without a home that can be written to, it would, in five lines, whatever the command."""
+def test_matplotlib_prints_nothing_about_its_fonts(capsys):
+    """Without a writable home folder, Matplotlib would print five lines with every command."""
     logging.getLogger("matplotlib").setLevel(logging.NOTSET)
     main(["generate", "anbn", "--samples", "3"])
     assert not logging.getLogger("matplotlib").isEnabledFor(logging.WARNING)
@@ -65,7 +65,7 @@ def test_help_does_not_wait_for_jax():
 
 
 def test_a_closed_pipe_is_no_error():
-    """`norewind generate anbn | head -1` ends without a word."""
+    """`norewind generate anbn | head -1` ends silently."""
     command = [sys.executable, "-m", "norewind", "generate", "anbn", "--samples", "3e6"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

@@ -25,8 +25,8 @@ def test_help_in_any_width_and_encoding():
 
 
 @pytest.mark.parametrize("where", ["typing", "norewind.cli", "norewind.cli.terminal"])
-def test_an_interrupt_during_the_imports_is_no_traceback(where):
-    """From the first module that is not Python's own beginning; the last is interrupted when it is used."""
+def test_an_interrupt_during_the_imports_prints_no_traceback(where):
+    """Interrupt the import of every module after Python's startup; the last one is interrupted when it is used."""
     interrupting = """
 import os, runpy, signal, sys
 class Interrupt:
@@ -86,8 +86,8 @@ def test_names_that_are_not_utf8(tmp_path, capsys, text):
 
 
 @pytest.mark.parametrize("where", ["full", "gone"])
-def test_messages_that_nobody_reads_stop_nothing(where):
-    """A full disk under the log of a service, a terminal that was closed, `2>&1 | head`."""
+def test_training_continues_if_nobody_reads_its_messages(where):
+    """Standard error is a full disk, a closed terminal, or `2>&1 | head`."""
     saying = "import sys; from norewind.cli import terminal; terminal.prepare(); print('x' * 9_999, file=sys.stderr)"
     reading, writing = os.pipe()
     os.close(reading)

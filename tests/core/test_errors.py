@@ -1,4 +1,4 @@
-"""Every mistake gets a message that names the place and says what to do, before anything is compiled."""
+"""Mistakes raise errors that name the place and say what to do, before anything is compiled."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import norewind
 from norewind import average, bptt, online, parallel, rtrl, uoro, window
 from norewind.core import ModelError
 from norewind.core.losses import squared_error
-from norewind.engines.compilation import FASTER_LOOPS, _known
+from norewind.engines.compilation import FASTER_LOOPS, _supported
 
 PARAMS = {"layer": {"w": jnp.ones((2, 2))}}
 STATE = {"h": jnp.zeros(2), "n": jnp.array(0)}
@@ -28,11 +28,11 @@ def never_compiled(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("something was compiled before the model was checked")
 
-    _known(**FASTER_LOOPS)  # compiles one trivial program, once per process
+    _supported(**FASTER_LOOPS)  # compiles one trivial program, once per process
     monkeypatch.setattr(compiler, "compile_or_get_cached", refuse)
 
 
-def test_the_guard_against_compiling_sees_a_compilation(monkeypatch):
+def test_the_check_for_compilations_detects_one(monkeypatch):
     learner = online(uoro(good, squared_error), optax.sgd(0.1))
     run = learner.init(PARAMS, STATE, jax.random.key(0))
     never_compiled(monkeypatch)
@@ -127,7 +127,7 @@ def test_lengths_that_do_not_match():
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
-def test_counts_that_are_none(number):
+def test_invalid_counts(number):
     estimator = uoro(good, squared_error)
     with pytest.raises(ModelError, match="average: r must be"):
         average(estimator, number)
@@ -145,16 +145,16 @@ def test_streams_that_do_not_match():
         jax.eval_shape(estimator.step, PARAMS, state, carry, jnp.ones((3, 2)), jnp.ones((2, 2)))
 
 
-def test_policies_and_targets_that_nobody_waits_for():
+def test_unknown_policies_and_targets_without_an_input():
     with pytest.raises(ValueError, match='"stop" or "skip"'):
         online(uoro(good, squared_error), optax.sgd(0.1), nonfinite="ignore")
     learner = online(uoro(good, squared_error), optax.sgd(0.1))
     run = learner.init(PARAMS, STATE, jax.random.key(0))
-    with pytest.raises(ValueError, match="call predict"):
+    with pytest.raises(ValueError, match="Call predict"):
         learner.learn(run, X)
     waiting, _ = learner.predict(run, X)
     for call in (lambda: learner.step(waiting, X, X), lambda: learner.scan(waiting, X[None], X[None])):
-        with pytest.raises(ValueError, match="inputs still wait for their targets \\(1 of them"):
+        with pytest.raises(ValueError, match="1 input is still waiting for its target"):
             call()
 
 
@@ -176,7 +176,7 @@ def test_likely_mistakes():
         learner.step(run, X, jnp.array(1.0))
 
 
-def test_a_cell_says_what_it_takes():
+def test_a_cell_names_the_input_it_takes():
     cell = norewind.cells.gru(3, 4, 2)
     params, state = cell.init(jax.random.key(0)), cell.initial_state()
     for x in (jnp.array([0, 1]), jnp.ones(4), jnp.array(1.0)):

@@ -42,7 +42,7 @@ def samples():
 
 
 def work(folder, begin):
-    """In each of two processes: learn from half of the samples, and save the run; each process has its streams only."""
+    """In each of two processes, learn from its own half of the streams, and save the run."""
     made, start = learner()
     devices = mesh.stream_mesh()
     assert devices.size == 2
@@ -52,7 +52,7 @@ def work(folder, begin):
     own = slice(0, 2) if jax.process_index() == 0 else slice(2, 4)
     xs, ys = (part_of[part, own] for part_of in samples())
     run, losses, _ = made.scan(mesh.spread_run(start, devices), *mesh.spread_samples((xs, ys), devices, local=True))
-    run, losses = mesh.gathered(run), np.asarray(mesh.gathered(losses))
+    run, losses = mesh.gather(run), np.asarray(mesh.gather(losses))
     if jax.process_index() == 0:
         checkpoint.save(folder, STEPS, run, {"losses": losses.tolist()})
 
@@ -82,7 +82,7 @@ def in_two_processes(folder, begin="start"):
 
 @pytest.mark.slow
 def test_two_processes_learn_as_one_and_runs_move_between_them(tmp_path):
-    """The gradients differ in the order of one sum: 1e-5 after 30 updates of float32."""
+    """The gradients differ in the order of one sum, which amounts to 1e-5 after 30 updates in float32."""
     made, start = learner()
     xs, ys = samples()
     middle, first, _ = made.scan(start, xs[:STEPS], ys[:STEPS])
@@ -103,7 +103,7 @@ def test_two_processes_learn_as_one_and_runs_move_between_them(tmp_path):
     assert json.dumps(extra["losses"])
 
 
-def test_streams_that_the_devices_do_not_divide_are_refused():
+def test_streams_that_the_devices_do_not_divide_are_rejected():
     _, start = learner()
 
     class Three:

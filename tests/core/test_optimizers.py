@@ -15,7 +15,7 @@ from norewind import adam, inverse_sqrt
     [
         {"learning_rate": 0.1},
         {"learning_rate": inverse_sqrt(0.1, alpha=0.5), "b1": 0.8, "b2": 0.9},
-        {"learning_rate": 0.1, "eps": 0.3},  # not negligible, so that a wrong place for it shows
+        {"learning_rate": 0.1, "eps": 0.3},  # large enough for a misplaced eps to be noticed
     ],
 )
 def test_the_same_as_optax(options):
@@ -27,13 +27,13 @@ def test_the_same_as_optax(options):
         updates, state = ours.update(grads, state, params)
         expected, expected_state = theirs.update(grads, expected_state, params)
         assert_same(updates, expected, 1e-14)
-    # what was saved with one goes on with the other
+    # a state saved with one can be continued with the other
     assert jax.tree.structure(state) == jax.tree.structure(expected_state)
     assert_same(state, expected_state, 1e-14)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
-def test_every_dtype_stays_what_it_is(dtype):
+def test_dtypes_stay_the_same(dtype):
     params = jnp.ones(3, dtype)
     optimizer = adam(0.1)
     updates, state = optimizer.update(params, optimizer.init(params))

@@ -1,4 +1,4 @@
-"""The paper's learning rate γ / (1 + α √t): t in samples, whatever the optimizer and the window."""
+"""The paper's learning rate γ / (1 + α √t), with t in samples for every optimizer and window."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam, "adagrad": optax.adagrad}
 
 @pytest.mark.parametrize(("name", "length"), [("sgd", 1), ("sgd", 5), ("adam", 5), ("adagrad", 5)])
 def test_time_is_counted_in_samples(name, length):
-    """The same as the optimizer with rate 1, its updates times the paper's rate at the sample where they happen."""
+    """Equals the optimizer with rate 1, with each update multiplied by the paper's rate at its sample."""
     model = (CELL.transition, cross_entropy)
     estimator = bptt(*model) if length == 1 else bptt(*window(*model))
     text = np.random.default_rng(0).integers(0, 3, 31)

@@ -1,4 +1,4 @@
-"""The main claims with XLA's optimisations on. Run by test_optimised.py in a process of its own."""
+"""The main claims with XLA's optimisations on. Run by test_optimised.py in a separate process."""
 
 import jax
 import numpy as np
@@ -42,7 +42,7 @@ def test_a_saved_run_continues_bit_for_bit_however_the_stream_is_cut():
     begin = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
 
     def train(cuts):
-        """Chunks of 20 steps, filled as far as the cuts say, and the run saved and restored after each."""
+        """Train in chunks of 20 steps, partly filled according to the cuts, and save and restore the run after each."""
         run, losses = begin, []
         for start, stop in zip((0, *cuts), (*cuts, 40), strict=True):
             padded = [np.resize(data[start:stop], 20) for data in (XS, TARGETS)]

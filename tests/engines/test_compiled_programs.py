@@ -1,4 +1,4 @@
-"""The cost of a step, counted in the compiled program instead of timed. A loss of speed shows here first."""
+"""The cost of a step, counted in the compiled program instead of timed, so that slowdowns are found early."""
 
 import math
 import re
@@ -14,8 +14,8 @@ import norewind
 from norewind.core.structure import DeclaredTransition, structure_of
 
 HIDDEN, LENGTH = 64, 256
-# Kernels that one step of a GRU-64 may launch, as the compilers of the two JAX versions make them today. A new
-# compiler may need a few more; look at the table of `make bench` before you raise a number.
+# The most kernels that one step of a GRU-64 may launch, with the current compilers of the two JAX versions. A new
+# compiler may need a few more; check the table of `make bench` before you raise a number.
 KERNELS = {
     "0.12": {"uoro": 115, "uoro:rank=8": 130, "bptt": 59, "snap1": 79},
     "0.10": {"uoro": 115, "uoro:rank=8": 130, "bptt": 59, "snap1": 79},
@@ -37,7 +37,7 @@ def learner_and_run(method, cell=None):
 
 
 def instructions_of_a_step(method):
-    """(operation, bytes of its result) of everything that the compiled loop does in one step."""
+    """Return all operations of one step of the compiled loop, as (operation, bytes of its result)."""
     learner, run = learner_and_run(method)
     stream = jnp.zeros(LENGTH, int)
     compiled = jax.jit(learner.scan, compiler_options=AS_USERS_DO).lower(run, stream, stream).compile().as_text()
@@ -50,7 +50,7 @@ def instructions_of_a_step(method):
 
 
 def size_of(shape):
-    """The bytes of the largest array of 32-bit numbers in a shape such as f32[64,64]{1,0}."""
+    """Return the bytes of the largest array of 32-bit numbers in a shape such as f32[64,64]{1,0}."""
     arrays = re.findall(r"[fsu]32\[([\d,]*)\]", shape)
     return max((4 * math.prod(int(n) for n in dims.split(",") if n) for dims in arrays), default=0)
 
@@ -99,7 +99,7 @@ def test_bytes_carried():
 
 @pytest.mark.parametrize("method", ["uoro", "uoro:rank=8", "uoro:window=16", "bptt:16", "rtrl", "snap1"])
 def test_one_trace_and_one_compilation(method):
-    """The model is traced once, and chunks of one length are compiled once, however long the stream."""
+    """The model is traced once, and chunks of one length are compiled once, regardless of the length of the stream."""
     cell, traces, compilations = norewind.cells.gru(3, 8, 3), [], []
 
     def transition(params, state, x):
@@ -121,7 +121,7 @@ def test_one_trace_and_one_compilation(method):
 
 
 class counted:
-    """Collects the names of what JAX compiles inside the `with`."""
+    """Collects the names of the programs that JAX compiles inside the `with`."""
 
     def __init__(self, names):
         self.names, self.open = names, True
@@ -139,7 +139,7 @@ class counted:
 
 
 def test_carries_share_one_evaluation_of_the_model():
-    """Of rank-8 UORO, the tanh of the candidate is computed once, not eight times."""
+    """In rank-8 UORO, the tanh of the candidate is computed once, not eight times."""
     learner, run = learner_and_run("uoro:rank=8")
     program = str(jax.make_jaxpr(learner.scan)(run, jnp.zeros(4, int), jnp.zeros(4, int)))
     shapes = re.findall(r":f\d+\[([\d,]*)\] = tanh", program)

@@ -11,7 +11,7 @@ BITS = "test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit"
 CLAIMS = (TESTS / "engines" / "optimised_claims.py", f"{TESTS / 'fleets' / 'test_fleet.py'}::{BITS}")
 
 
-def test_the_main_claims_hold_as_users_run_them():
+def test_the_main_claims_hold_with_optimisations():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, CLAIMS)]
     done = subprocess.run(command, capture_output=True, text=True, env=as_users_run(), check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,7 +21,7 @@ def test_bpdc_conformance():
 
 
 def steils_rule(example, leak, epsilon):
-    """The rule of the paper, written with numpy, for all steps: Δw for η = 1, and its sign turned."""
+    """Return the paper's rule in NumPy for all steps: −Δw for η = 1."""
     recurrent, feed, bias = (np.asarray(example.params[name]) for name in ("recurrent", "input", "bias"))
     state, before, changes = np.asarray(example.state), np.zeros(2), []
     for x, target in zip(np.asarray(example.xs), np.asarray(example.targets), strict=True):
@@ -50,7 +50,7 @@ def test_bpdc_is_steils_rule():
 
 @pytest.mark.usefixtures("x64")
 def test_bpdc_is_the_smallest_change_that_makes_up_for_the_errors():
-    """Where the rule comes from: with the network as constraints g = 0, Δw = −(∂g/∂w)⁺ (∂g/∂s) e, by autodiff."""
+    """Derive the rule by autodiff: with the network as constraints g = 0, Δw = −(∂g/∂w)⁺ (∂g/∂s) e."""
     example = feedback()
     estimator = bpdc(example.transition, example.loss, epsilon=0.0)
     carry = jnp.array([0.5, -0.8])
@@ -68,7 +68,7 @@ def test_bpdc_is_the_smallest_change_that_makes_up_for_the_errors():
 
 
 def test_bpdc_learns_to_predict_a_chaotic_series():
-    """Mackey–Glass, one step ahead: better than repeating the last value."""
+    """On Mackey–Glass one step ahead, it is better than repeating the last value."""
     length, delay, fine = 6000, 17, 10
     values = np.full((length + delay + 1) * fine, 1.2)
     for t in range(delay * fine, len(values) - 1):
@@ -83,7 +83,7 @@ def test_bpdc_learns_to_predict_a_chaotic_series():
     assert np.mean(np.asarray(values)[-2000:]) < 0.5 * persistence
 
 
-def test_bpdc_refuses_models_without_output_units():
+def test_bpdc_rejects_models_without_output_units():
     gru = built_in("gru")
     with pytest.raises(ModelError, match="does not declare units and output_units"):
         bpdc(gru.transition, gru.loss)

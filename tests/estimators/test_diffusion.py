@@ -72,7 +72,7 @@ def test_unbiased_for_the_noisy_system(baseline):
     example = linear_gaussian()
     exact = jax.jit(jax.jacrev(lambda params: expected_losses(params, example)))(example.params)
     assert distance(mean_over_paths(example, baseline=baseline), exact) < 1e-10
-    # The noisy system is another one than the noiseless, and a decay forgets: the oracle sees both.
+    # The oracle distinguishes the noisy from the noiseless system, and notices a decay.
     noiseless = rtrl(example.transition, example.loss)
     carry = noiseless.init(example.params, example.state, jax.random.key(0))
     clean = jax.jit(lambda carry: run_estimator(noiseless, example, carry)[2].grad)(carry)
@@ -101,7 +101,7 @@ def test_the_noise_is_gaussian():
     assert np.allclose(moments, [0, 1, 3], atol=0.15)
 
 
-def test_refusals():
+def test_invalid_requests_are_rejected():
     example = linear_gaussian()
     with pytest.raises(ValueError, match="sigma must be above 0"):
         diffusion(example.transition, example.loss, sigma=0.0)

@@ -37,7 +37,7 @@ TARGETS = np.array([0.3, -0.2, 0.5, 0.1])
 
 
 def losses_from(params, h, seen, time, xs, targets):
-    """The sum of the losses of the steps to come."""
+    """Return the sum of the losses of future steps."""
     state, total = {"h": h, "seen": seen, "time": time}, 0.0
     for x, target in zip(xs, targets, strict=True):
         state, output = transition(params, state, x)
@@ -46,7 +46,7 @@ def losses_from(params, h, seen, time, xs, targets):
 
 
 def expected_future_gradients(params):
-    """table[time, inputs seen so far] = E[∂(losses to come)/∂h], over all the inputs that may come."""
+    """Return table[time, inputs seen so far] = E[∂(future losses)/∂h], over all possible future inputs."""
     table = np.zeros((STEPS + 1, 2**STEPS, 2))
     future = jax.jit(jax.grad(losses_from, argnums=1))
     for time in range(1, STEPS):
@@ -64,7 +64,7 @@ def expected_future_gradients(params):
 
 @pytest.mark.usefixtures("x64")
 def test_with_a_perfect_predictor_the_expectation_is_the_true_gradient():
-    """Over all 16 sequences of inputs ±1, exactly; on each of them alone it is not."""
+    """The mean over all 16 sequences of inputs ±1 is exact; a single sequence is not."""
     table = expected_future_gradients(PARAMS)
     perfect = Predictor(
         lambda state: (), lambda weights, state: {"h": table[state["time"], state["seen"]], "seen": None, "time": None}
@@ -120,14 +120,14 @@ CHAIN = 0.5 * np.eye(6) + 0.5 * np.eye(6, k=1)
 
 
 def balance(params, state, x):
-    """The paper's influence balancing, small: the near influence of θ on the first unit is +, the far one −."""
+    """Small influence balancing: the short-term influence of θ on the first unit is +, the long-term one −."""
     state = CHAIN @ state + params["theta"] * SIGNS
     return state, state[0]
 
 
 @pytest.mark.parametrize("length", [1, 2])
 def test_it_beats_the_truncation_it_bootstraps_from(length):
-    """The loss is least at θ = −1/4. Truncated BPTT goes the other way and explodes; DNI does not."""
+    """The loss is smallest at θ = −1/4. Truncated BPTT moves away from it and explodes; DNI does not."""
     steps = 3000 // length
 
     def train(make):

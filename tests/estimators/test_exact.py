@@ -32,7 +32,7 @@ def test_windowed_rtrl_is_exact(name):
     slow_but(models.LIBRARIES, "equinox_gru", "haiku_lstm") + models.ODD,
     ids=lambda make: make.__name__,
 )
-def test_rtrl_is_exact_for_models_of_other_libraries_and_odd_ones(make):
+def test_rtrl_is_exact_for_models_of_other_libraries_and_unusual_ones(make):
     check_exact(rtrl, models=[make()])
     check_exact(windowed_rtrl, window=2, models=[make()])
 
@@ -57,7 +57,7 @@ def test_bptt_over_the_whole_sequence_is_the_gradient_of_the_total_loss(name):
     assert jnp.abs(estimate.loss - value) < 1e-10
     worst = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), estimate.grad, grad)
     assert max(jax.tree.leaves(worst)) < 1e-10
-    # The test can fail: without the past, the gradient is another.
+    # The test can fail: without the past, the gradient differs.
     last = jax.tree.map(lambda leaf: leaf[-1:], (model.xs, model.targets))
     shorter = estimator.step(model.params, model.state, carry, *last)[2].grad
     assert max(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), shorter, grad))) > 1e-3

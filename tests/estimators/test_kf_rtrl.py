@@ -42,7 +42,7 @@ def test_mutants_are_caught():
     structured.check_mutants_of_the_carry(kf_rtrl, WRONG, structured.of_cell("elman"))
 
 
-def test_it_refuses_models_without_an_affine_layer():
+def test_it_rejects_models_without_an_affine_layer():
     for transition in (structured.black_box, cells.lstm(3, 2, 3).transition):
         with pytest.raises(ModelError, match="kf_rtrl needs an affine layer.*does not declare layer"):
             kf_rtrl(transition, losses.cross_entropy)
@@ -62,7 +62,7 @@ def test_a_false_layer_is_caught():
         check_structure(told, example.params, example.state, example.xs[0])
 
 
-def test_it_refuses_weights_outside_the_layer():
+def test_it_rejects_weights_outside_the_layer():
     cell = cells.elman(3, 2, 3)
     example = structured.from_cell("outside", cell)
 

@@ -27,7 +27,7 @@ def one_term(*model, **options):
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 def test_it_is_unbiased(name):
-    # Two terms hold two steps without noise: four more have it, three of which show in a gradient.
+    # Two terms represent two steps without noise. Four more steps have noise, three of which affect a gradient.
     check_unbiased(two_terms, models=[structured.of_cell(name, 1 if name == "lstm" else 2, 6)])
 
 
@@ -50,7 +50,7 @@ reduce_by_each = jax.jit(jax.vmap(reduce, (None, None, 0)))
 
 
 def all_signs(left, right):
-    """Every sum that a reduction can give."""
+    """Return every possible result of a reduction."""
     terms = len(left) - 1
     signs = np.array(list(product([1.0, -1.0], repeat=terms)))
     lefts, rights = reduce_by_each(left, right, signs)
@@ -59,7 +59,7 @@ def all_signs(left, right):
     return np.einsum("sti,stj->sij", lefts, rights)
 
 
-# Singular values, and the length of the tail that is mixed.
+# Singular values, and the length of the tail that is mixed:
 SPECTRA = {
     "alike": ([1.0, 1.0, 1.0, 1.0], 4),
     "nearly alike": ([1.3, 1.1, 1.0, 0.9], 4),
@@ -107,7 +107,7 @@ def test_mutants_are_caught():
     structured.check_mutants_of_the_carry(two_terms, WRONG, structured.of_cell("elman", 2, 5))
 
 
-def test_it_refuses_what_it_cannot_do():
+def test_unsupported_models_raise_errors():
     with pytest.raises(ModelError, match="kronecker needs an affine layer"):
         kronecker(cells.lstm(3, 2, 3).transition, losses.cross_entropy)
     with pytest.raises(ModelError, match="kronecker: terms must be at least 1"):

@@ -14,7 +14,7 @@ from norewind.testing import example as built_in
 
 
 def leaky_unit():
-    """A model of the user's own: a leaky memory with a learned leak per unit, and an output fed back."""
+    """A user-defined model: a leaky memory with a learned leak per unit, and an output that is fed back."""
 
     def transition(params, state, x):
         leak = jax.nn.sigmoid(params["leak"] + state["seen"])
@@ -43,7 +43,7 @@ def h_stopped(example, stopped):
 
 
 def error(example, stopped):
-    """The largest difference to autodiff with one leaf of the state stopped (or none)."""
+    """Return the largest difference from autodiff with one leaf of the state stopped (or none)."""
     estimator = lstm97(example.transition, example.loss)
     carry = estimator.init(example.params, example.state, jax.random.key(0))
     got = jax.jit(lambda carry: run_estimator(estimator, example, carry)[2].grad)(carry)
@@ -73,7 +73,7 @@ def test_it_takes_a_model_of_the_users_own():
     assert error(example, None) > 1e-3
 
 
-def test_it_refuses_models_without_the_structure():
+def test_it_rejects_models_without_the_structure():
     gru, lstm, rnn = (built_in(name) for name in ("gru", "lstm", "rnn"))
     with pytest.raises(ModelError, match="does not declare units and memory"):
         lstm97(gru.transition, gru.loss)

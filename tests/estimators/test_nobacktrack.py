@@ -1,4 +1,4 @@
-"""NoBackTrack: both forms are equal and unbiased, it refuses what it must, and its variance is below UORO's."""
+"""NoBackTrack: both forms are equal and unbiased, bad models are rejected, and its variance is below UORO's."""
 
 import sys
 
@@ -47,7 +47,7 @@ def test_general_form_is_unbiased_for_any_model(name):
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("model", models.ODD, ids=lambda model: model.__name__)
-def test_general_form_is_unbiased_for_odd_models(model):
+def test_general_form_is_unbiased_for_unusual_models(model):
     check_unbiased(by_pullbacks, models=[model()])
 
 
@@ -136,7 +136,7 @@ def test_false_declarations_are_caught():
 
 
 def squared_errors(make, cell, keys=400):
-    """‖g̃ − g‖² summed over 30 steps, for many keys."""
+    """Return ‖g̃ − g‖² summed over 30 steps, for many keys."""
     symbols = np.random.default_rng(0).integers(0, 3, 31).astype(np.int32)
     params, model = jax.jit(cell.init)(jax.random.key(0)), (cell.transition, losses.cross_entropy)
     example = Example("", params, cell.initial_state(), *model, symbols[:-1], symbols[1:])
@@ -152,7 +152,7 @@ def squared_errors(make, cell, keys=400):
 
 @pytest.mark.slow
 def test_variance_on_a_tanh_network_is_below_that_of_uoro():
-    """Over many keys, by far more than the standard error of the difference."""
+    """Over many keys, the difference is far above its standard error."""
     theirs, ours = (squared_errors(make, cells.elman(3, 8, 3)) for make in (uoro, nobacktrack))
     error = np.hypot(theirs.std(ddof=1), ours.std(ddof=1)) / np.sqrt(len(ours))
     assert theirs.mean() - ours.mean() > 5 * error

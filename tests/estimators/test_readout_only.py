@@ -35,7 +35,7 @@ def test_readout_gradient_is_that_of_autodiff_with_the_reservoir_stopped(make):
     assert np.all(np.any(np.asarray(got["readout"]["weight"]) != 0, axis=(1, 2)))
 
 
-def test_readout_only_refuses_a_model_without_a_readout():
+def test_readout_only_rejects_a_model_without_a_readout():
     example = feedback()
     estimator = readout_only(example.transition, example.loss)
     with pytest.raises(ModelError, match="there is no readout to train"):

@@ -7,9 +7,9 @@ import structured
 from structured import grads_of
 
 from norewind import window
+from norewind.core.products import cut_product
 from norewind.core.structure import structure_of
 from norewind.estimators import rflo, snap1
-from norewind.estimators.traces import cut_product
 from norewind.testing import check_exact
 from norewind.testing.oracles import windows
 
@@ -65,5 +65,5 @@ def test_it_is_autodiff_with_the_recurrent_inputs_stopped(name):
         check_exact(rflo, models=[example])
 
 
-def test_it_refuses_models_without_the_structure():
+def test_it_rejects_models_without_the_structure():
     structured.check_it_refuses_models_without_units(rflo)

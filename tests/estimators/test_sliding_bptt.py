@@ -46,7 +46,7 @@ def test_conformance():
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("name", ["lstm", "user_made"])
-def test_as_long_as_the_past_it_is_exact(name):
+def test_it_is_exact_if_the_window_covers_the_past(name):
     model = example(name)
     check_exact(lambda *pair: sliding_bptt(*pair, length=4, x=first(model.xs)), models=[model])
 
@@ -57,7 +57,7 @@ def test_shorter_it_is_autodiff_with_the_state_stopped():
     estimator = sliding_bptt(model.transition, model.loss, length=length, x=first(model.xs))
     got = grads_of(estimator, model)
     assert_same(got, stopped_before(model, length), absolute=1e-10)
-    # and it is not some other length
+    # and not that of another length
     exact = grads_of(rtrl(model.transition, model.loss), model)
     assert np.max(np.abs(got["recurrent"] - exact["recurrent"])) > 1e-4
 

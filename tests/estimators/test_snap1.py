@@ -21,7 +21,7 @@ def windowed(transition, loss):
 
 
 def worst_error(estimator, example, steps=1):
-    """The largest difference to RTRL with a mask, over all gradients and the last traces."""
+    """Return the largest difference from RTRL with a mask, over all gradients and the last traces."""
     wanted, influence = structured.masked_rtrl(example, steps)
     data = windows(example, steps) if steps > 1 else example
 
@@ -32,7 +32,7 @@ def worst_error(estimator, example, steps=1):
         return carry, jax.vmap(lambda grad: ravel_pytree(grad)[0])(estimates.grad)
 
     carry, grads = run()
-    # Of the entries of a weight's influence on one leaf of the state, its own unit has one, the others are zero.
+    # Of a weight's influence on a leaf of the state, only the entry of its own unit is not zero.
     rows = influence.reshape(len(carry), -1, influence.shape[-1]).sum(axis=1)
     traces = [jax.tree.map(lambda p, g: np.zeros(p.shape) if g is None else g, example.params, t) for t in carry]
     traces = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(trace)]) for trace in traces]
@@ -135,7 +135,7 @@ def test_false_declarations_are_caught():
         check(units=None)
 
 
-def test_it_refuses_models_without_units():
+def test_it_rejects_models_without_units():
     structured.check_it_refuses_models_without_units(snap1)
 
 
@@ -150,7 +150,7 @@ MUTATIONS = [
 
 
 def mutant(number, transition, loss):
-    """SnAp-1 again, written plainly, with one thing wrong; with nothing wrong for number 0."""
+    """A plain SnAp-1 with one mistake, or none for number 0."""
     model, alone, cut = (
         model_of(transition, loss),
         *(unit_by_unit("", transition, p) for p in (own_product, cut_product)),

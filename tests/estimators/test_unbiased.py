@@ -52,7 +52,7 @@ def test_window_of_2_and_rank_2(name):
     slow_but(models.LIBRARIES, "equinox_gru", "flax_lstm", "haiku_gru") + models.ODD,
     ids=lambda model: model.__name__,
 )
-def test_models_of_other_libraries_and_odd_ones(model):
+def test_models_of_other_libraries_and_unusual_ones(model):
     check_unbiased(uoro, models=[model()])
 
 

@@ -1,4 +1,4 @@
-"""UORO is Algorithm 1 to the letter, its variance falls with the rank, and every rank evaluates the model once."""
+"""UORO is Algorithm 1, its variance falls with the rank, and every rank evaluates the model once."""
 
 import re
 
@@ -65,7 +65,7 @@ def test_the_released_normalisers_have_their_own_epsilon():
     np.testing.assert_allclose(carry.s_tilde, expected, rtol=1e-12)
 
 
-def test_unknown_normalisers_are_refused():
+def test_unknown_normalisers_are_rejected():
     with pytest.raises(ValueError, match="'paper', 'released'"):
         uoro(linear_readout, squared_error, rho="authors")
 
@@ -85,14 +85,14 @@ def test_signs_are_balanced_and_independent():
 
 
 def test_signs_reveal_nothing_of_the_next_key():
-    """Both come from one draw: no word of it may be used twice."""
+    """Signs and key come from one draw, no word of which may be used twice."""
     signs, following = random_signs(jax.random.key(0), jnp.zeros(64))
     words = np.packbits(np.asarray(signs) < 0, bitorder="little").view(np.uint32)
     assert not set(words.tolist()) & set(np.asarray(jax.random.key_data(following)).tolist())
 
 
 def gradient_samples(make, example, number, seed):
-    """The flattened gradient of the last step, for many keys."""
+    """Return the flattened gradients of the last step for many keys."""
     estimator = make(example.transition, example.loss)
 
     def last_gradient(key):

@@ -1,4 +1,4 @@
-"""Fleets whose keys are lost, damaged or written by another program stop with an explanation."""
+"""Fleets whose keys are missing, damaged or written by another program raise errors that say so."""
 
 import shutil
 import sqlite3
@@ -12,7 +12,7 @@ from norewind.fleets.store import Store
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-def test_keys_that_somebody_else_wrote(tmp_path):
+def test_keys_written_by_another_program_are_rejected(tmp_path):
     store = Store(tmp_path, "layout")
     store.write([b"a"], [((0, 0, 0, 0), b"content")], 1, 0)
     store.close()
@@ -32,7 +32,7 @@ def fleet(tmp_path_factory):
     return folder / "run"
 
 
-def test_a_fleet_that_has_lost_its_keys_does_not_go_on_with_new_ones(fleet, tmp_path, capsys):
+def test_a_fleet_without_its_keys_does_not_start_over(fleet, tmp_path, capsys):
     shutil.copytree(fleet, tmp_path / "run")
     (tmp_path / "run" / "keys.sqlite").unlink()
     assert_refused(capsys, norewind("resume", tmp_path / "run"), "keys.sqlite does not exist", "Start a new run")

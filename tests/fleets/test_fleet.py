@@ -1,4 +1,4 @@
-"""A fleet of keys: slots, the disk and damage change nothing for any key."""
+"""A fleet: results do not depend on which keys are in memory, in which slot, or on disk."""
 
 import jax
 import numpy as np
@@ -9,7 +9,7 @@ from quick import optimised
 import norewind
 from norewind.fleets.slots import Slots
 from norewind.fleets.store import Store
-from norewind.learners.keys.private import LANES
+from norewind.learners.keyed.separate_networks import LANES
 
 
 @optimised
@@ -27,7 +27,7 @@ def test_neither_batches_nor_other_keys_nor_the_disk_change_a_bit(tmp_path):
     few = np.isin(keys, list(dict.fromkeys(keys))[:5])
     _, losses = scanned(norewind.fleets.Fleet(made, start), keys[few], xs[few], ys[few], [])
     assert np.array_equal(losses, whole[few])
-    # In any place of a group, the same rows give the same numbers.
+    # At every position of a group, the same rows give the same numbers.
     alike = np.repeat([str(key).encode() for key in range(LANES)], 12).astype(object)
     _, losses = scanned(
         norewind.fleets.Fleet(made, start), alike, np.tile(xs[:12], (LANES, 1)), np.tile(ys[:12], (LANES, 1)), []
@@ -66,7 +66,7 @@ def test_numbers_that_are_not_finite_cost_one_key_that_sample_only():
 
 
 @pytest.mark.slow
-def test_shared_keys_come_and_go_and_cuts_change_nothing():
+def test_with_a_shared_model_evictions_and_cuts_change_nothing():
     made, start = learner("uoro")
     keys, xs, ys = rows(640, 30)
     one, other = (norewind.fleets.Fleet(made, start, share=True) for _ in range(2))
@@ -76,8 +76,8 @@ def test_shared_keys_come_and_go_and_cuts_change_nothing():
     assert whole[-192:].mean() < whole[:192].mean()
 
 
-def test_a_key_that_goes_to_disk_often_replaces_its_row_there(tmp_path):
-    """Rows that checkpoints need stay: those at 10 and 20 samples, here."""
+def test_a_key_evicted_repeatedly_replaces_its_row_on_disk(tmp_path):
+    """Rows that checkpoints need are kept: here those at 10 and 20 samples."""
     slots = Slots({"numbers": np.zeros(3), "samples": np.zeros((), np.int64)}, 2)
     slots.keep_in(tmp_path, 0)
     names = [b"a", b"b", b"c", b"d"]

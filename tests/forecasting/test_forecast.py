@@ -1,4 +1,4 @@
-"""`norewind forecast`: what comes next is what the model would say if it came."""
+"""`norewind forecast` equals what the model would predict once the rows arrive."""
 
 import csv
 import io
@@ -28,7 +28,7 @@ def wave(tmp_path_factory):
     return path
 
 
-def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, capsys):
+def test_beyond_the_horizon_forecasts_replace_rows(wave, tmp_path, capsys):
     source = tmp_path / "wave.csv"
     source.write_text(wave.read_text())
     run = tmp_path / "run"
@@ -39,14 +39,14 @@ def test_it_goes_on_from_its_own_forecasts_as_if_they_had_come(wave, tmp_path, c
     entry = result.entries[0]
     assert (entry["for"], entry["step"]) == (ROWS + 1, 1)
     assert entry["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
-    # The deviation is that of its newest errors, and grows, as later ones add up.
+    # The deviation is that of the newest errors, and grows with the step, since errors add up.
     entries = [entry for entry in read_log(run / "predictions.jsonl") if "prediction" in entry]
     squares = np.array([[(e["prediction"][c] - e["target"][c]) ** 2 for c in "xy"] for e in entries])
     weights = ERROR_DECAY ** np.arange(len(squares))[::-1, None]
     expected = np.sqrt((weights * squares).sum(axis=0) / weights.sum())
     np.testing.assert_allclose(result.deviations[0], expected, rtol=1e-3)
     np.testing.assert_allclose(result.deviations[3], 2 * result.deviations[0])
-    # The same rows, now sent:
+    # The same rows, now learned from:
     source.write_text(wave.read_text() + "".join(f"{x!r},{y!r}\n" for x, y in result.means.tolist()))
     capsys.readouterr()
     assert norewind("predict", run) == 0
@@ -70,7 +70,7 @@ def test_variances_of_all_steps_are_those_forecast_at_the_newest_row(wave, tmp_p
             assert float(row[f"{column} deviation"]) == pytest.approx(newest["deviation"][str(step)][column], rel=1e-6)
 
 
-def test_a_random_walk_goes_on_from_where_it_is(tmp_path):
+def test_a_random_walk_is_forecast_to_stay_where_it_is(tmp_path):
     """The newest rows count, for all of the next eight rows."""
     walk = 50 + np.cumsum(np.random.default_rng(0).normal(size=400))
     source, run = tmp_path / "walk.csv", tmp_path / "run"
@@ -90,13 +90,13 @@ def test_the_mixture_forecasts_too_and_its_source_may_be_gone(wave, tmp_path):
     source.unlink()
     result = forecast(*saved_run(run), 5)
     assert result.entries[0]["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
-    # A wave goes on as a wave.
+    # The forecast continues the wave.
     expected = np.cos(np.arange(ROWS, ROWS + 5) / 3)
     assert np.abs(result.means[:, 1] - expected).max() < 0.3
 
 
 def test_what_cannot_be_scaled_yet_keeps_its_last_value(tmp_path):
-    """In three rows, and in a column that never changes."""
+    """With three rows, and with a constant column."""
     for rows in (3, 40):
         source, run = tmp_path / f"{rows}.csv", tmp_path / f"run{rows}"
         source.write_text("x,same\n" + "".join(f"{t % 5 + 0.5},7\n" for t in range(rows)))
@@ -107,7 +107,7 @@ def test_what_cannot_be_scaled_yet_keeps_its_last_value(tmp_path):
     assert forecast(*saved_run(tmp_path / "run3"), 1).entries[0]["forecast"]["x"] == 2.5
 
 
-def test_where_times_are_regular_a_forecast_has_its_time(wave, tmp_path, capsys):
+def test_forecasts_have_times_if_times_are_regular(wave, tmp_path, capsys):
     rows = [line.split(",") for line in wave.read_text().splitlines()[1:]]
     table = "".join(f"2024-{1 + t // 28 % 12:02d}-{1 + t % 28:02d},{x}\n" for t, (x, _) in enumerate(rows[:20]))
     odd = table.replace("2024-01-20", "2024-01-19T12:00")
@@ -124,7 +124,7 @@ def test_where_times_are_regular_a_forecast_has_its_time(wave, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("method", ["auto", "rtrl"])
-def test_a_class_to_come_is_the_one_that_was_forecast(tmp_path, capsys, method):
+def test_the_next_class_is_the_one_that_was_forecast(tmp_path, capsys, method):
     path, run = tmp_path / "modes.csv", tmp_path / "run"
     path.write_text("a,mode\n" + "".join(f"{t % 7},{'wait' if t % 3 else 'go'}\n" for t in range(60)))
     options = ("--method", method, *(("--budget", 1, "--quiet") if method == "auto" else MODEST))
@@ -144,12 +144,12 @@ def test_a_class_to_come_is_the_one_that_was_forecast(tmp_path, capsys, method):
     assert_refused(capsys, norewind("forecast", run, "--steps", 3), "--horizon 3")
 
 
-def test_what_cannot_be_forecast_is_refused(whole, wave, tmp_path, capsys):
+def test_impossible_forecasts_are_rejected(whole, wave, tmp_path, capsys):
     assert_refused(capsys, norewind("forecast", whole / "bytes"), "norewind sample")
     assert_refused(capsys, norewind("forecast", whole / "rows", "--steps", 0), "--steps")
     assert_refused(capsys, norewind("forecast", tmp_path), "holds no run")
     assert norewind("train", wave, "--out", tmp_path / "run", "--method", "rtrl", *OPTIONS, "--samples", 3) == 0
-    # Too few rows to know anything but zeros: no number is made up.
+    # After only three rows, there are still two forecasts.
     capsys.readouterr()
     assert norewind("forecast", tmp_path / "run", "--steps", 2) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2

@@ -1,4 +1,4 @@
-"""Predictions that are averaged by their absolute errors: the proven bound, on streams made to break it."""
+"""Averages of predictions by their absolute errors: the proven bound, on streams made to break it."""
 
 import math
 
@@ -12,12 +12,12 @@ ROWS = 400
 
 
 def alternating(hedge, row):
-    """Whoever has the larger weight is wrong."""
+    """The predictor with the larger weight is wrong."""
     return [0.0, 1.0], float(hedge.mixed([0.0, 1.0]) < 0.5)
 
 
 def late(hedge, row):
-    """The one that was better for a while is worse for the rest."""
+    """The predictor that was better at first is worse later."""
     return [0.0, 1.0], float(row >= ROWS / 4)
 
 

@@ -1,4 +1,4 @@
-"""A horizon is all steps up to it; what is forecast next are the forecasts made at the newest row."""
+"""A horizon means all steps up to it, and the next rows are forecast as they were at the newest row."""
 
 from itertools import pairwise
 
@@ -73,7 +73,7 @@ def test_an_interruption_changes_nothing(source, tmp_path, method):
         assert ours[part] == whole[part]
 
 
-def test_steps_that_mean_nothing_are_refused(source, tmp_path, capsys):
+def test_steps_that_mean_nothing_are_rejected(source, tmp_path, capsys):
     assert Settings(horizon=3).steps == (1, 2, 3)
     assert Settings(horizon=0).steps == (0,)
     assert Settings(only_steps=(24, 1, 1)).steps == (1, 24)

@@ -1,4 +1,4 @@
-"""Three estimators for people: the same rows, learners and run folders as the command line."""
+"""The three Python models: the same rows, learners and run folders as the command line."""
 
 import copy
 import datetime
@@ -9,10 +9,12 @@ import pickle
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 import norewind
 from norewind.cli import main
 from norewind.forecasting.base_model import iterate_rows
+from norewind.storage.checkpoint import CheckpointError
 from norewind.training.settings import SettingsError
 
 SMALL = {"method": "snap1", "cell": "lru", "hidden": 4, "rate": 1e-2}
@@ -27,7 +29,7 @@ def small(**settings):
 
 
 def run_line(*words):
-    """Some commands end by returning, others by an exit code."""
+    """Run a command. Some end by returning, others by an exit code."""
     try:
         main([str(word) for word in words])
     except SystemExit as ended:
@@ -35,7 +37,7 @@ def run_line(*words):
 
 
 def assert_same_run(one, other):
-    """Every number of the two models is the same, bit for bit."""
+    """Assert that all numbers of two models are equal, bit for bit."""
     mine, others = (model.training.saved().arrays.values() for model in (one, other))
     assert len(mine) == len(others) > 3
     for leaf, another in zip(mine, others, strict=True):
@@ -47,7 +49,7 @@ def fitted():
     return small().fit(wave(300))
 
 
-def test_learning_one_by_one_is_fit_but_for_rounding(fitted):
+def test_learning_row_by_row_equals_fit_up_to_rounding(fitted):
     one = small()
     for row in wave(300):
         one.learn_one(row)
@@ -60,8 +62,8 @@ def test_learning_one_by_one_is_fit_but_for_rounding(fitted):
     assert statistics[0] == statistics[1]
 
 
-def test_a_mixture_learns_one_by_one_as_by_fit_and_answers_leave_it_alone():
-    rows, few = wave(80), {"budget": 30.0}  # too little time for networks, which compile for long
+def test_a_mixture_learns_row_by_row_as_with_fit_and_predictions_do_not_change_it():
+    rows, few = wave(80), {"budget": 30.0}  # no networks, which take long to compile
     one, whole = norewind.Forecaster("tide", 2, **few), norewind.Forecaster("tide", 2, **few).fit(rows)
     for number, row in enumerate(rows):
         if number % 9 == 5:
@@ -78,7 +80,7 @@ def test_a_mixture_learns_one_by_one_as_by_fit_and_answers_leave_it_alone():
 
 
 @pytest.mark.slow
-def test_the_default_classifier_learns_one_by_one_as_by_fit():
+def test_the_default_classifier_learns_row_by_row_as_with_fit():
     rows = [{**row, "sky": "clear" if math.cos(number) > 0.2 else "dark"} for number, row in enumerate(wave(150))]
     one, whole = norewind.Classifier("sky"), norewind.Classifier("sky").fit(rows)
     for row in rows:
@@ -90,7 +92,7 @@ def test_the_default_classifier_learns_one_by_one_as_by_fit():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"horizon": 0}, {"only_steps": (1, 3)}, {"loss": "gaussian", "horizon": 2}])
-def test_the_default_learns_one_by_one_as_by_fit_but_for_rounding(settings):
+def test_the_default_learns_row_by_row_as_with_fit_up_to_rounding(settings):
     rows = [{**row, "sun": math.cos(number)} for number, row in enumerate(wave(150))]
     one, whole = norewind.Forecaster("tide", **settings), norewind.Forecaster("tide", **settings).fit(rows)
     for row in rows:
@@ -102,7 +104,7 @@ def test_the_default_learns_one_by_one_as_by_fit_but_for_rounding(settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["--horizon", "0"], ["--loss", "classes", "--horizon", "0"]])
-def test_fit_is_training_by_the_command_line_bit_for_bit(tmp_path, words):
+def test_fit_equals_training_on_the_command_line_bit_for_bit(tmp_path, words):
     rows = [{"wind": row["wind"], "sun": math.cos(number), "tide": row["tide"]} for number, row in enumerate(wave(250))]
     if "classes" in words:
         rows = [{**row, "tide": "high" if row["tide"] > 0 else "low"} for row in rows]
@@ -126,8 +128,8 @@ def test_predict_one_and_forecast_change_nothing(fitted):
 
 
 @pytest.mark.parametrize("kind", [norewind.AnomalyDetector, lambda **more: small(horizon=0, **more)])
-def test_what_is_learned_does_not_depend_on_the_rows_that_were_asked_about(kind):
-    """A row that is asked about and then comes is made into a sample once."""
+def test_learning_does_not_depend_on_predicted_rows(kind):
+    """A row that is predicted and then learned from is converted once."""
     asked, silent = (kind(inputs=["wind", "sun"], **SMALL) for _ in range(2))
     ask = asked.score_one if isinstance(asked, norewind.AnomalyDetector) else asked.predict_one
     rows = [{**row, "sun": math.cos(number)} for number, row in enumerate(wave(120))]
@@ -144,7 +146,7 @@ def test_what_is_learned_does_not_depend_on_the_rows_that_were_asked_about(kind)
     assert asked.lines == silent.lines
 
 
-def test_metrics_of_single_rows_do_not_depend_on_when_somebody_looks():
+def test_metrics_of_single_rows_do_not_depend_on_when_they_are_read():
     often, once = (small(inputs=["tide", "wind"]) for _ in range(2))
     for number, row in enumerate(wave(230)):
         for model in (often, once):
@@ -154,7 +156,7 @@ def test_metrics_of_single_rows_do_not_depend_on_when_somebody_looks():
     assert often.lines == once.lines
     assert often.training.unfinished_line() == once.training.unfinished_line()
     assert any(line["carry"] for line in once.lines)
-    np.testing.assert_equal(often.training.score.state, once.training.score.state)
+    np.testing.assert_equal(asdict(often.training.score.state), asdict(once.training.score.state))
 
 
 def test_arrays_frames_and_dicts_are_the_same_rows(fitted):
@@ -175,7 +177,7 @@ def test_a_series_is_a_column_with_its_name(package):
     assert list(iterate_rows(unnamed)) == list(iterate_rows(values)) == [{"1": value} for value in values]
 
 
-def test_a_saved_model_goes_on_as_if_nothing_had_happened(fitted, tmp_path):
+def test_a_saved_model_continues_as_if_uninterrupted(fitted, tmp_path):
     fitted.save(tmp_path / "run")
     again, other = norewind.load(tmp_path / "run"), copy.deepcopy(fitted)
     third = pickle.loads(pickle.dumps(fitted))
@@ -189,7 +191,35 @@ def test_a_saved_model_goes_on_as_if_nothing_had_happened(fitted, tmp_path):
         other.save(tmp_path / "run")
 
 
-def test_fit_goes_on_after_single_rows_and_a_bad_one_changes_nothing(fitted):
+def test_a_later_state_in_the_folder_is_not_replaced(fitted, tmp_path):
+    fitted.save(tmp_path / "run")
+    early, late = norewind.load(tmp_path / "run"), norewind.load(tmp_path / "run")
+    late.learn_one(wave(1, 300)[0])
+    late.save(tmp_path / "run")
+    with pytest.raises(SettingsError, match="later state"):
+        early.save(tmp_path / "run")
+    assert norewind.load(tmp_path / "run").forecast(2) == late.forecast(2) != early.forecast(2)
+
+
+def test_a_model_is_in_its_folder_only_once_it_is_complete(fitted, tmp_path, monkeypatch):
+    """Its checkpoint is written last: whatever fails before that, there is no model of another kind."""
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    for number, place in enumerate(["forecasting.base_model.write_atomically", "storage.checkpoint.write_atomically"]):
+        folder, model = tmp_path / str(number), copy.deepcopy(fitted)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"norewind.{place}", fail)
+            with pytest.raises(OSError, match="No space"):
+                model.save(folder)
+        with pytest.raises((SettingsError, CheckpointError)):
+            norewind.load(folder)
+        model.save(folder)
+        assert norewind.load(folder).forecast(2) == fitted.forecast(2)
+
+
+def test_fit_continues_after_single_rows_and_a_bad_row_changes_nothing(fitted):
     parts = small().fit(wave(200))
     for row in wave(50, 200):
         parts.learn_one(row)
@@ -204,7 +234,7 @@ def test_fit_goes_on_after_single_rows_and_a_bad_one_changes_nothing(fitted):
     np.testing.assert_allclose(parts.forecast(3), fitted.forecast(3), rtol=1e-4, atol=1e-4)
 
 
-def test_the_command_line_goes_on_with_a_saved_model_and_the_other_way_round(tmp_path, capsys):
+def test_the_command_line_continues_a_saved_model_and_vice_versa(tmp_path, capsys):
     file, more = tmp_path / "tide.csv", tmp_path / "more.csv"
     file.write_text("tide,wind\n" + "".join(f"{row['tide']},{row['wind']}\n" for row in wave(300)))
     more.write_text("".join(f"{row['tide']},{row['wind']}\n" for row in wave(50, 300)))
@@ -232,7 +262,7 @@ def test_the_command_line_goes_on_with_a_saved_model_and_the_other_way_round(tmp
 
 @pytest.mark.parametrize("method", ["uoro:window=4", "bptt:16"])
 def test_a_method_with_windows_answers_single_rows(method, tmp_path, capsys):
-    """Also after rows that wait for their window."""
+    """This also holds after rows that wait for their window."""
     model = small(method=method).fit(wave(120)[:-17])
     assert model.training.windowed.partial_window is not None
     assert math.isfinite(model.predict_one(wave(1)[0]))
@@ -260,7 +290,7 @@ ODD += [object(), complex(1, 2), range(3), "1e5", "１", {"a": [None]}, np.array
 
 
 @pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:20])
-def test_odd_values_are_taken_or_refused_and_nothing_is_lost(fitted, value):
+def test_unusual_values_are_accepted_or_rejected_and_nothing_is_lost(fitted, value):
     model = copy.deepcopy(fitted)
     for column in ("tide", "wind", "another"):
         before, rows = model.forecast(2), model.samples
@@ -276,7 +306,7 @@ def test_odd_values_are_taken_or_refused_and_nothing_is_lost(fitted, value):
     assert all(map(math.isfinite, model.forecast(2)))
 
 
-def test_the_first_rows_may_be_odd_too():
+def test_the_first_rows_may_be_unusual():
     model = small()
     with pytest.raises(norewind.streams.StreamError, match="not a number, text"):
         model.learn_one({"tide": object()})
@@ -311,7 +341,7 @@ def test_mistakes_are_named(do, message):
         do()
 
 
-def test_a_classifier_learns_a_rule_and_knows_how_sure_it_is(tmp_path):
+def test_a_classifier_learns_a_rule_with_calibrated_probabilities(tmp_path):
     model = norewind.Classifier("sky", **SMALL)
     rng = np.random.default_rng(0)
     rows = [{"light": float(x), "sky": bool(x > 0)} for x in rng.normal(size=400)]
@@ -333,7 +363,7 @@ def test_a_classifier_learns_a_rule_and_knows_how_sure_it_is(tmp_path):
         assert chance == pytest.approx(model.predict_proba_one({"light": 1.5})[label], abs=1e-4)
 
 
-def test_a_detector_finds_what_is_odd(tmp_path):
+def test_a_detector_finds_anomalies(tmp_path):
     model = norewind.AnomalyDetector(**SMALL)
     assert model.score_one({"tide": 1.0, "wind": 0}) == 0
     model.fit(wave(400))
@@ -343,7 +373,7 @@ def test_a_detector_finds_what_is_odd(tmp_path):
     assert isinstance(norewind.load(tmp_path / "run"), norewind.AnomalyDetector)
 
 
-def test_models_show_themselves_in_a_few_lines(fitted):
+def test_models_have_a_short_repr(fitted):
     assert len(repr(fitted).splitlines()) <= 7
     assert "300 rows" in repr(fitted)
     assert "<table>" in fitted._repr_html_()

@@ -11,7 +11,7 @@ from norewind.training import folder
 from norewind.training.build import cell_of
 from norewind.training.folder import saved_run
 from norewind.training.log import read_log
-from norewind.training.opening import Shape
+from norewind.training.open_stream import StreamShape
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -35,7 +35,7 @@ def test_learning_predictions_are_those_of_training(whole, tmp_path, capsys, kin
     assert guesses == [{name: guess[name] for name in guess if name not in numbers} for guess in expected]
     # Nothing was written back.
     assert everything(run)["samples"] == 600
-    # Whole windows only, and none beyond what was asked for.
+    # Only whole windows, and no more than were requested.
     assert (
         predicted(capsys, run, "--learn", "--samples", 100)[-1]["surprise"]
         == guesses[98 if kind == "bytes" else 99]["surprise"]
@@ -46,10 +46,10 @@ def test_learning_predictions_are_those_of_training(whole, tmp_path, capsys, kin
 
 
 def plain(run, xs, fresh=False):
-    """Outputs of the cell of a run over inputs, one after the other."""
+    """Return the outputs of the cell of a run for a sequence of inputs."""
     settings, saved = saved_run(run)
     symbols = xs.ndim == 1
-    shape = Shape(256, 256, True) if symbols else Shape(2, 2, False, targets=2, steps=(1,))
+    shape = StreamShape(256, 256, True) if symbols else StreamShape(2, 2, False, targets=2, steps=(1,))
     trained = predict.training_at_end(settings, saved).run
     inner = trained if symbols else trained.run
     state = inner.initial_state if fresh else inner.state if symbols else inner.newest_state
@@ -79,21 +79,24 @@ def test_predictions_on_rows_are_those_of_the_cell(whole, tmp_path, capsys, tabl
     (tmp_path / "new.txt").write_bytes(b"".join([lines[0], *lines[50:62]]))
     guesses = predicted(capsys, whole / "rows", tmp_path / "new.txt", *["--fresh"] * fresh)
     _, saved = saved_run(whole / "rows")
-    (counts, means, squares, _) = np.array(saved.entries["position"]["stream"]["statistics"]).T
+    statistics = saved.entries["position"]["stream"]["statistics"]
+    counts, means, variances = np.array([column[:3] for column in statistics]).T
     rows = np.array([[float(value) for value in entry.split(b",")] for entry in lines[50:62]])
     xs = []
     for row in rows:
         before = row - means
-        counts, means = counts + 1, means + before / (counts + 1)
-        squares = squares + before * (row - means)
-        deviations = np.sqrt(squares / counts)
+        counts, weight = counts + 1, 1 / (counts + 1)
+        # No value is far enough from the mean to be an outlier.
+        assert (abs(before) < 5 * np.sqrt(variances)).all()
+        means, variances = means + weight * before, (1 - weight) * (variances + weight * before**2)
+        deviations = np.sqrt(variances)
         xs.append((means, deviations, (row - means) / deviations))
     outputs = plain(whole / "rows", np.array([x for _, _, x in xs], np.float32), fresh)
     forecasts = [means + deviations * output for (means, deviations, _), output in zip(xs, outputs, strict=True)]
     for number, (guess, forecast) in enumerate(zip(guesses, forecasts, strict=True), 1):
         assert (guess["sample"], guess["for"]) == (number, number + 1)
         assert list(guess["forecast"].values()) == pytest.approx(forecast, rel=1e-4)
-    # Nothing in this file forecast its first row.
+    # The first row of this file has no earlier row to be forecast from.
     assert set(guesses[0]) == {"sample", "line", "for", "forecast"}
     for before, guess, (_, deviations, _), forecast, target in zip(
         guesses, guesses[1:], xs, forecasts, rows[1:], strict=False
@@ -105,7 +108,7 @@ def test_predictions_on_rows_are_those_of_the_cell(whole, tmp_path, capsys, tabl
 
 
 def test_predictions_take_what_is_left_of_a_window_first(whole, tmp_path, capsys, text):
-    """The run has read 1000 bytes, 999 samples, and learned from 999 of them; then one byte more, which waits."""
+    """The run has read 1000 bytes and learned from 999 samples; one more byte waits for its window."""
     (tmp_path / "text").write_bytes(text[:1_002])
     run = tmp_path / "run"
     assert norewind("train", tmp_path / "text", "--out", run, *TEXT) == 0
@@ -114,12 +117,12 @@ def test_predictions_take_what_is_left_of_a_window_first(whole, tmp_path, capsys
     guesses = predicted(capsys, run)
     assert [guess["symbol"] for guess in guesses] == list(text[1_000:1_200])
     assert predicted(capsys, run, "--samples", 1) == guesses[:1]
-    # At the end of the stream, too.
+    # This also holds at the end of the stream.
     (tmp_path / "text").write_bytes(text[:1_002])
     assert predicted(capsys, run) == guesses[:2]
 
 
-def test_predictions_go_on_while_the_run_does(whole, tmp_path, capsys, monkeypatch):
+def test_predictions_continue_while_the_run_learns(whole, tmp_path, capsys, monkeypatch):
     """A checkpoint may be dropped between being found and being read."""
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 600) == 0
@@ -137,7 +140,7 @@ def test_predictions_from_a_pipe(whole, capsys, table, text):
 
 
 def test_learning_predictions_from_a_slow_pipe_are_those_from_a_file(tmp_path, capsys, text):
-    """Counts change in place: predicting the samples that wait for their window must not teach them these samples."""
+    """Counts change in place, so predicting the samples of a partial window must not learn from them."""
     (tmp_path / "text").write_bytes(text)
     run, auto = tmp_path / "run", ("--method", "auto", "--budget", 6)
     assert norewind("train", tmp_path / "text", "--out", run, *auto, "--samples", 480) == 0
@@ -150,14 +153,14 @@ def test_learning_predictions_from_a_slow_pipe_are_those_from_a_file(tmp_path, c
     )
 
 
-def test_other_columns_are_refused(whole, tmp_path, capsys):
+def test_other_columns_are_rejected(whole, tmp_path, capsys):
     (tmp_path / "other.csv").write_text("moon,wind\n1,2\n")
     code = norewind("predict", whole / "rows", tmp_path / "other.csv")
     assert_refused(capsys, code, "other.csv has no column 'sun'. It has 'moon', 'wind'")
 
 
 @pytest.mark.parametrize("options", [("--samples", "inf"), ("--samples", "-3"), ("--flush", "-1")])
-def test_impossible_numbers_are_refused(whole, capsys, options):
+def test_impossible_numbers_are_rejected(whole, capsys, options):
     assert_refused(capsys, norewind("predict", whole / "bytes", *options), f"{options[0][2:]} is {float(options[1])}")
 
 
@@ -175,8 +178,17 @@ def test_sampling_writes_bytes(whole, capsysbinary):
     assert written(capsysbinary, whole / "bytes", "--length", 3, "--prompt", "ab\udcff").startswith(b"ab\xff")
 
 
-def test_cold_sampling_takes_the_likeliest_after_everything_that_came(tmp_path, capsysbinary, whole, text):
-    """Two bytes were read that do not fill a window: the model has to see them before it writes."""
+@pytest.mark.parametrize("options", [("text",), ("text", "--format", "text"), ("anbn",)])
+def test_sampling_needs_a_run_that_has_seen_symbols(whole, tmp_path, capsys, options):
+    source = "anbn" if options == ("anbn",) else whole / "text"
+    settings = (*options[1:], *SMALL, "--samples", 0, "--out", tmp_path / "run")
+    assert norewind("train", source, *settings) == 0
+    code = norewind("sample", tmp_path / "run", "--length", 3)
+    assert_refused(capsys, code, "has learned from nothing yet", "norewind resume")
+
+
+def test_sampling_at_temperature_zero_takes_the_likeliest_symbol(tmp_path, capsysbinary, whole, text):
+    """The model must read the two bytes of the partial window before it generates text."""
     (tmp_path / "text").write_bytes(text[:1_002])
     assert norewind("train", tmp_path / "text", "--out", tmp_path / "run", *TEXT) == 0
     unread = np.frombuffer(text[999:1_002], np.uint8).astype(np.int32)
@@ -205,11 +217,11 @@ def test_sampling_writes_characters_and_tasks(tmp_path, capsysbinary):
 
 
 @pytest.mark.parametrize("options", [("--length", 0), ("--temperature", 0), ("--temperature", "nan"), ("--seed", -1)])
-def test_impossible_samples_are_refused(whole, capsys, options):
+def test_impossible_samples_are_rejected(whole, capsys, options):
     assert_refused(capsys, norewind("sample", whole / "bytes", *options), options[0])
 
 
-def test_a_forecast_is_no_text(whole, capsys):
+def test_rows_cannot_be_sampled_as_text(whole, capsys):
     assert_refused(capsys, norewind("sample", whole / "rows"), "only a run on bytes or text can generate text")
 
 

@@ -1,4 +1,4 @@
-"""River's own checks of our estimators, and their place in River's pipelines and evaluation."""
+"""River's own checks of our models, and their use in River's pipelines and evaluation."""
 
 import copy
 import pickle
@@ -48,7 +48,7 @@ def test_a_series_with_times_is_forecast():
         model.learn_one(y, x)
 
 
-def test_text_and_odd_features_are_taken():
+def test_text_and_unusual_features_are_accepted():
     model = ours.RiverClassifier(method="snap1", settings={"cell": "lru", "hidden": 4, "rate": 3e-2})
     for row in range(150):
         light = "red" if row % 3 else "green"
@@ -59,7 +59,7 @@ def test_text_and_odd_features_are_taken():
     assert sum(model.predict_proba_one({}).values()) == pytest.approx(1)
 
 
-def test_a_copy_and_a_pickle_go_on_alike():
+def test_a_copy_and_a_pickle_continue_alike():
     model = ours.RiverRegressor(**SMALL)
     rows = list(datasets.TrumpApproval().take(60))
     for x, y in rows[:40]:
@@ -71,8 +71,8 @@ def test_a_copy_and_a_pickle_go_on_alike():
             one.learn_one(x, y)
 
 
-def test_rows_that_the_model_cannot_foresee_cost_little_more_than_the_number_before():
-    """Levels that jump: the errors of the model are several times those of repeating the number before."""
+def test_on_unpredictable_rows_the_error_is_hardly_above_that_of_the_last_number():
+    """On levels that jump, the errors of the model are several times those of repeating the previous number."""
     rng = np.random.default_rng(0)
     numbers = np.repeat(rng.choice([0.0, 1.0, 100.0], 60), 5) + rng.normal(scale=0.01, size=300)
     model, newest, total, simple = ours.RiverRegressor(**SMALL), 0.0, 0.0, 0.0
@@ -85,8 +85,8 @@ def test_rows_that_the_model_cannot_foresee_cost_little_more_than_the_number_bef
 
 
 @pytest.mark.parametrize("kind", [ours.RiverRegressor, ours.RiverForecaster])
-def test_what_is_learned_does_not_depend_on_what_is_asked(kind):
-    """The errors that weights follow are those of predictions made before the row, whoever asked for them."""
+def test_learning_does_not_depend_on_predictions(kind):
+    """The weights follow the errors of predictions made before the row, whether or not they were requested."""
     asked, silent = kind(**SMALL), kind(**SMALL)
     ahead = kind is ours.RiverForecaster
     for row in range(40):
@@ -98,7 +98,7 @@ def test_what_is_learned_does_not_depend_on_what_is_asked(kind):
     assert asked._hedge.errors[0] != asked._hedge.errors[1]
 
 
-def test_a_number_that_is_none_is_not_repeated():
+def test_a_target_that_is_not_finite_is_not_repeated():
     model = ours.RiverRegressor(**SMALL)
     for y in (3.0, float("nan"), float("inf")):
         model.learn_one({"a": 1.0}, y)

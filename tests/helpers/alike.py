@@ -7,14 +7,14 @@ from norewind.core.trees import is_prng_key
 
 
 def numbers(leaf):
-    """A leaf as an array; of a PRNG key, its data."""
+    """Return a leaf as an array; for a PRNG key, its data."""
     return np.asarray(jax.random.key_data(leaf) if is_prng_key(leaf) else leaf)
 
 
 def assert_same(a, b, tolerance=0.0, *, absolute=None):
-    """The trees have the same structure, and their numbers differ by no more than the tolerance.
+    """Assert that two trees have the same structure, and that their numbers differ by no more than the tolerance.
 
-    It is both relative and absolute, unless the absolute one is given too.
+    The tolerance is both relative and absolute, unless `absolute` is given too.
     """
     assert jax.tree.structure(a) == jax.tree.structure(b)
     absolute = tolerance if absolute is None else absolute
@@ -23,7 +23,7 @@ def assert_same(a, b, tolerance=0.0, *, absolute=None):
 
 
 def same_bits(a, b) -> bool:
-    """Whether two trees have the same structure, and leaves of the same type, shape and bytes."""
+    """Return whether two trees have the same structure, and leaves of the same type, shape and bytes."""
 
     def content(leaf):
         array = numbers(leaf)

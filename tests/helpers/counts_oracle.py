@@ -1,4 +1,4 @@
-"""The counts of norewind.learners once more, in plain Python: one symbol, one bit, one context at a time.
+"""A slow reference for norewind.learners.Counts in plain Python: one symbol, one bit, one context at a time.
 
 Slow and clear: whole numbers of Python, dictionaries in place of hashed arrays, logarithms in place of tables. Only
 what is arbitrary (the multipliers of hashes, the sizes of tables) is taken from the plan.
@@ -9,7 +9,7 @@ from math import exp, isnan, log
 
 WORD = 2**32
 UNIT = 4096  # of log-odds
-INPUT = 256  # of those that are weighed
+INPUT = 256  # the unit of mixer inputs
 LARGEST = 12 * UNIT
 WEIGHT = 2**20
 
@@ -25,13 +25,13 @@ def clipped(logit):
 
 
 def stretch(p):
-    """Log-odds of the middle of one of 4096 parts."""
+    """Return the log-odds of the middle of one of 4096 intervals."""
     middle = (p + 0.5) / 4096
     return round((log(middle) - log(1 - middle)) * INPUT)
 
 
 def squash(logit):
-    """Between two of the points that are 1/128 apart."""
+    """Interpolate between two points that are 1/128 apart."""
 
     def point(i):
         return round(2**22 / (1 + exp(-((i << 5) - LARGEST) / UNIT)))
@@ -64,7 +64,7 @@ class Cell:
 
 
 class Weights:
-    """A row of weights, and how often it was used."""
+    """A row of weights, and the number of its uses."""
 
     def __init__(self, values):
         self.values, self.uses = list(values), 0
@@ -76,13 +76,13 @@ class Weights:
 
 
 def weighed(weights, inputs):
-    """Log-odds of a sum that is kept in 32 bits, with 16 of the 20 bits of each weight."""
+    """Return the log-odds of a 32-bit sum, with 16 of the 20 bits of each weight."""
     total = sum((w >> 4) * x for w, x in zip(weights, inputs, strict=True))
     return clipped(((total + WORD // 2) % WORD - WORD // 2) >> 12)
 
 
 def guess(last):
-    """What a count of the last bits says, each weighing 0.9 of the next one."""
+    """Return the probability from a count of the last bits, each weighted 0.9 times the next one."""
     weights, ones, total = 1.0, 0.4, 0.8
     for bit in reversed(last):
         ones, total, weights = ones + weights * (bit == "1"), total + weights, weights * 0.9
@@ -107,7 +107,7 @@ class Oracle:
         self.pointer, self.length, self.places = 0, 0, {12: {}, 4: {}}
 
     def learn(self, x, target, members):
-        """The loss of the target after x, in nats; `members` are their probabilities."""
+        """Return the loss of the target after x, in nats. `members` are the probabilities of the experts."""
         self.see(x)
         hashes = self.hashes()
         node, likelihood = 1, 1.0
@@ -170,11 +170,11 @@ class Oracle:
         ]
 
     def kinds(self):
-        """What each of the last eight symbols was: 2 for a letter, 1 for the end of a line."""
+        """Return the kinds of the last eight symbols: 2 for a letter, 1 for the end of a line."""
         return [min(int(self.plan.classes[self.recent(i)]), 2) if i < len(self.text) else 0 for i in range(8)]
 
     def beginning(self):
-        """How often the line repeats its first symbol, and what these are and the next is, once it is known."""
+        """Return how often the line repeats its first symbol, with that symbol and the next one once it is known."""
         line = self.lines[1]
         repeats = next((i for i, symbol in enumerate(line) if symbol != line[0]), len(line))
         if repeats == len(line):
@@ -182,7 +182,7 @@ class Oracle:
         return ((line[0] * 257 + line[repeats]) * 0x2F0B4C47 + repeats) % WORD | 2**31
 
     def slot(self, hashes, k, level, node):
-        """The context's slot at this node: rows live in pairs, and a new one takes the place of the one used less."""
+        """Return the context's slot at this node. Rows are in pairs, and a new row replaces the less used one."""
         groups = self.plan.groups
         group = max(g for g in range(len(groups) - 1) if groups[g] <= level)
         start = node >> (level - int(groups[group]))
@@ -243,7 +243,7 @@ class Oracle:
         return min(max((2 * mixed + refined) // 4, 1), 65535)
 
     def rows(self, level, node, bucket, match):
-        """What chooses the weights of each set but the general one, and the two maps."""
+        """Return the keys that select the weights of each set except the general one, and the two maps."""
         plan, last, before = self.plan, self.recent(0) % 256, self.recent(1) % 256
         name = node if self.depth <= 8 else (level, node % 32)
         quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
@@ -260,7 +260,7 @@ class Oracle:
         ]
 
     def member_input(self, probabilities, level, node):
-        """The log-odds of a one, from the masses of all symbols behind it and behind a zero."""
+        """Return the log-odds of a one, from the total probabilities of the symbols below it and below a zero."""
         masses = [0.0, 0.0]
         for bit in (0, 1):
             leaves = self.sum_of(probabilities, 2 * node + bit, self.depth - level - 1)

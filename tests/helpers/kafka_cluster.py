@@ -1,9 +1,9 @@
-"""A cluster for tests: librdkafka's mock broker, and before it a door that adds what the mock lacks.
+"""A cluster for tests: librdkafka's mock broker behind a proxy that adds features the mock lacks.
 
-The mock accepts the offsets of a transaction without keeping them, hides nothing from
-readers of committed messages, and lets a producer go on that another has fenced. The door,
-a proxy on loopback, keeps the offsets until their transaction is committed and then commits
-them, and refuses a fenced producer. `committed` reads the log itself, with its markers, and
+The mock accepts the offsets of a transaction without storing them, shows readers of committed
+messages everything, and does not fence producers. The proxy, on the loopback interface, stores
+the offsets until their transaction is committed, then commits them, and rejects a fenced
+producer. `committed` reads the log itself, with its markers, and
 returns what a real broker would show.
 """
 
@@ -27,7 +27,7 @@ quiet.propagate = False
 
 
 class Buffer:
-    """Reads numbers and texts of Kafka's protocol one after the other."""
+    """Reads numbers and strings of Kafka's protocol in order."""
 
     def __init__(self, data, at=0):
         self.data, self.at = data, at
@@ -65,7 +65,7 @@ class Buffer:
 
 
 class Cluster:
-    """`brokers` is where the cluster answers."""
+    """A mock cluster; `brokers` is its address."""
 
     def __init__(self):
         self.host = Producer({"bootstrap.servers": "x", "test.mock.num.brokers": 1}, logger=quiet)
@@ -74,25 +74,25 @@ class Cluster:
         self.offsets, self.producers = {}, {}
         self.is_up = True
         self.connections = []
-        self.door = socket.create_server((HOST, 0))
-        self.port = self.door.getsockname()[1]
+        self.proxy = socket.create_server((HOST, 0))
+        self.port = self.proxy.getsockname()[1]
         self.brokers = f"{HOST}:{self.port}"
         threading.Thread(target=self.accept, daemon=True).start()
         self.sender = Producer({"bootstrap.servers": self.direct, "linger.ms": 50}, logger=quiet)
 
     def close(self):
-        self.go_away()
-        self.door.close()
+        self.disconnect()
+        self.proxy.close()
 
     # Topics
 
     def create(self, *topics):
-        """Topics of the mock have four partitions, and come to be when somebody writes to them."""
+        """Create a topic. Topics of the mock have four partitions, and are created by the first message."""
         for topic in topics:
             self.host.list_topics(topic, timeout=10)
 
     def send(self, topic, messages):
-        """Messages are (partition, time, key, value)."""
+        """Send messages, given as (partition, time, key, value)."""
         for partition, moment, key, value in messages:
             value = json.dumps(value).encode() if isinstance(value, dict) else value
             self.sender.produce(topic, value, key=key, partition=partition, timestamp=moment)
@@ -100,18 +100,18 @@ class Cluster:
         assert self.sender.flush(20) == 0
 
     def group(self, name, topic, partitions=4):
-        """The offsets that a group has committed."""
+        """Return the offsets that a group has committed."""
         consumer = Consumer({"bootstrap.servers": self.direct, "group.id": name}, logger=quiet)
         places = consumer.committed([TopicPartition(topic, partition) for partition in range(partitions)], 10)
         consumer.close()
         return [place.offset for place in places]
 
     def committed(self, topic):
-        """The messages that a reader of committed ones would see, by partition."""
+        """Return the committed messages by partition, as a reader with read_committed would see them."""
         return {partition: _visible(self.log(topic, partition)) for partition in range(4)}
 
     def log(self, topic, partition):
-        """The batches of a partition: first offset, producer, attributes, records as (offset, key, value)."""
+        """Return the batches of a partition: first offset, producer, attributes, records as (offset, key, value)."""
         batches, offset = [], 0
         with socket.create_connection((HOST, self.mock)) as connection:
             while batch := _fetch(connection, topic, partition, offset):
@@ -119,14 +119,14 @@ class Cluster:
                 offset = batch[0] + batch[3]
         return batches
 
-    # The door
+    # The proxy
 
-    def go_away(self):
+    def disconnect(self):
         self.is_up = False
         for connection in self.connections:
             for end in connection:
                 with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)  # which also wakes up whoever waits for it
+                    end.shutdown(socket.SHUT_RDWR)  # also wakes up threads that wait for it
         self.connections.clear()
 
     def come_back(self):
@@ -135,7 +135,7 @@ class Cluster:
     def accept(self):
         while True:
             try:
-                client, _ = self.door.accept()
+                client, _ = self.proxy.accept()
             except OSError:
                 return
             if not self.is_up:
@@ -148,7 +148,7 @@ class Cluster:
                 threading.Thread(target=_until_closed, args=(work, client, mock, asked), daemon=True).start()
 
     def forward(self, client, mock, asked):
-        """Requests, from the client to the mock."""
+        """Forward requests from the client to the mock."""
         while frame := _frame(client):
             request = Buffer(frame)
             kind, version, number = request.take("h"), request.take("h"), request.take("i")
@@ -172,7 +172,9 @@ class Cluster:
     def keep(self, request):
         request.skip_tags()
         name, group = request.compact(), request.compact().decode()
-        request.take("q"), request.take("h"), request.take("i")
+        if self.producers.get(name) != request.take("q"):
+            return  # of a fenced producer; it is told so at the end of its transaction
+        request.take("h"), request.take("i")
         request.compact(), request.compact()
         places = []
         for _ in range(request.varint() - 1):
@@ -191,7 +193,7 @@ class Cluster:
         consumer.close()
 
     def back(self, client, mock, asked):
-        """Answers. Wherever they name the mock, they name the door instead."""
+        """Forward responses to the client. The address of the mock is replaced by that of the proxy."""
         there, here = (HOST.encode() + struct.pack(">i", port) for port in (self.mock, self.port))
         while frame := _frame(mock):
             number = struct.unpack_from(">i", frame)[0]
@@ -229,7 +231,7 @@ def _exactly(connection, length):
 
 
 def _fetch(connection, topic, partition, offset):
-    """The batch at this offset; None at the end."""
+    """Return the batch at this offset; None at the end."""
     name = struct.pack(">h", len(topic)) + topic.encode()
     body = struct.pack(">iiiibi", -1, 0, 1, 1 << 24, 0, 1) + name
     body += struct.pack(">iiqi", 1, partition, offset, 1 << 24)
@@ -265,7 +267,7 @@ def _batch(data):
 
 
 def _visible(batches):
-    """What is committed: a transaction's messages, up to its marker, if that says so. One without a marker is open."""
+    """Return the committed messages: those of transactions whose marker is a commit. Without a marker, one is open."""
     shown = []
     for place, (_, producer, attributes, _, records) in enumerate(batches):
         if attributes & 32:
@@ -283,7 +285,7 @@ def rows(number, seed=0):
     generator = np.random.default_rng(seed)
     levels = (generator.normal(size=number).cumsum() % 10).round(2).tolist()
     for i, level in enumerate(levels):
-        # Partitions of different rates, and times that are not quite in order.
+        # Partitions with different rates, and times that are slightly out of order.
         partition = int(generator.choice(4, p=[0.5, 0.3, 0.2, 0]))
         yield (
             partition,

@@ -1,4 +1,4 @@
-"""Training runs for tests: the command line in this process, and everything that a run leaves behind."""
+"""Training runs for tests: the command line in this process, and everything in a run folder."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ from norewind.training.settings import CHANGEABLE, Settings
 
 MODEST = ("--hidden", 4, "--metrics-every", 300, "--checkpoint-every", 250, "--quiet")
 SMALL = ("--method", "uoro", *MODEST)
-# Windows of three, so that neither metrics nor checkpoints nor the samples are at their ends.
+# Windows of three, so that metrics, checkpoints and the stream do not end with a window.
 TEXT = ("--method", "uoro:window=3", "--predictions", "file", *MODEST)
 ROWS = ("--predictions", "file", *SMALL)
 
@@ -25,12 +25,12 @@ _built: dict = {}
 
 
 def cached_build(settings, shape):
-    """Runs with the same model share its compiled programs: almost all the time of these tests is compiling."""
-    beside = {*CHANGEABLE, "format", "bad", "metrics_every", "missing", "horizon", "alphabet", "inputs", "targets"}
-    beside |= {"copy", "period", "per", "top"}
-    same = {name: getattr(Settings(), name) for name in beside}
+    """Build a learner once for all runs with the same model, since compiling takes most of the time of these tests."""
+    irrelevant = {*CHANGEABLE, "format", "bad", "metrics_every", "missing", "horizon", "alphabet", "inputs", "targets"}
+    irrelevant |= {"copy", "top"}
+    same = {name: getattr(Settings(), name) for name in irrelevant}
     if settings.key is not None:
-        # A fleet holds its keys itself: only the programs are the same.
+        # A fleet holds its keys itself, so only its compiled programs are shared.
         built = build.build(settings, shape)
         key = replace(settings, **same, shards=1, shard=None), shape._replace(table=None)
         built.learner.program = _built.setdefault(key, built.learner.program)
@@ -51,29 +51,29 @@ def norewind(*arguments) -> int:
 
 
 def assert_refused(capsys, code, *words, expected=1):
-    """The command failed with this code, and said why in one sentence or two."""
-    said = capsys.readouterr().err
-    assert code == expected, said
-    assert "Traceback" not in said
+    """Assert that a command failed with this code, and explained why without a traceback."""
+    output = capsys.readouterr().err
+    assert code == expected, output
+    assert "Traceback" not in output
     for word in words:
-        assert word in said
-    assert said.startswith("norewind")
+        assert word in output
+    assert output.startswith("norewind")
 
 
 def everything(run: Path) -> dict:
-    """All that a run has produced, without the clock."""
-    (arrays, beside) = read(checkpoints(run / "checkpoints")[-1])
+    """Return everything that a run has produced, except times."""
+    arrays, entries = read(checkpoints(run / "checkpoints")[-1])
     log = run / "predictions.jsonl"
     return {
         "metrics": [{**line, "seconds": None} for line in read_log(run / "metrics.jsonl")],
         "predictions": log.read_bytes() if log.exists() else None,
         "arrays": comparable(arrays),
-        **{name: comparable(beside[name]) for name in ("samples", "position", "tally", "score", "divergence")},
+        **{name: comparable(entries[name]) for name in ("samples", "position", "tally", "score", "divergence")},
     }
 
 
 def keys_in(run: Path) -> dict:
-    """The keys of a fleet, with all that belongs to each."""
+    """Return the keys of a fleet with the record of each."""
     kept = Store(run, None, write=False)
     found = dict(kept.all())
     kept.close()
@@ -81,7 +81,7 @@ def keys_in(run: Path) -> dict:
 
 
 def comparable(value):
-    """The same, with everything about its arrays, so that equal means equal."""
+    """Replace arrays by their dtype, shape and bytes, so that results can be compared with ==."""
     if isinstance(value, dict):
         return {name: comparable(entry) for name, entry in value.items()}
     if isinstance(value, list):
@@ -94,7 +94,7 @@ def newest(run: Path) -> Path:
 
 
 def at_sample(monkeypatch, samples: int, act) -> None:
-    """Do something once this many samples were learned from."""
+    """Call a function once this many samples have been learned from."""
     advance = Progress.advance
 
     def acting(self, name, seen):
@@ -138,7 +138,7 @@ class Pipe:
 
 
 def holder(folder):
-    """The process that trains in a folder: the one that holds its lock open, or None."""
+    """Return the process that trains in a folder, which holds its lock; None if there is none."""
     lock = str(folder / "lock")
     for fd in Path("/proc").glob("[0-9]*/fd/*"):
         try:

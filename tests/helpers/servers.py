@@ -32,7 +32,7 @@ class Server:
         self.process, self.address = process, address
 
     def ask(self, path: str, body=None, *, headers=None, method=None):
-        """The status and the answer, as JSON where it is."""
+        """Return the status and the response, decoded if it is JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, data, headers or {}, method=method)
         try:
@@ -55,17 +55,23 @@ class Server:
 
 
 @contextmanager
-def served(run: Path, *options: str, command: str = "serve", env: dict | None = None):
-    arguments = [sys.executable, "-m", "norewind", command, str(run), "--port", "0", *options]
-    # The tests compile in a hurry; so must processes that are to give the same numbers.
+def served(
+    run: Path,
+    *options: str,
+    command: str = "serve",
+    env: dict | None = None,
+    python: tuple[str, ...] = ("-m", "norewind"),
+):
+    arguments = [sys.executable, *python, command, str(run), "--port", "0", *options]
+    # The tests compile without optimisations, so processes that must give the same numbers do too.
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **(env or {})}
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stderr
-        said = process.stderr.readline()
-        if "http://" not in said:
-            raise AssertionError(said + process.stderr.read())
-        address = said.split()[2].replace("0.0.0.0", "127.0.0.1")
+        output = process.stderr.readline()
+        if "http://" not in output:
+            raise AssertionError(output + process.stderr.read())
+        address = output.split()[2].replace("0.0.0.0", "127.0.0.1")
         yield Server(process, address)
     finally:
         if process.poll() is None:
@@ -76,7 +82,7 @@ def served(run: Path, *options: str, command: str = "serve", env: dict | None = 
 
 @contextmanager
 def in_a_thread(app):
-    """The address of an application that is served in this process."""
+    """Serve an application in this process, and yield its address."""
     from norewind.serving import server
 
     stop = threading.Event()

@@ -1,4 +1,4 @@
-"""Pipes for the tests of streams: with bytes in them, delivered in pieces."""
+"""Pipes for the tests of streams, filled with bytes that arrive in pieces."""
 
 import json
 import os
@@ -20,7 +20,7 @@ quick = settings(
 
 
 class Fragments(Source):
-    """The bytes come in pieces of these sizes."""
+    """Deliver the bytes in pieces of these sizes."""
 
     def __init__(self, descriptor, sizes, **options):
         super().__init__(descriptor, **options)
@@ -32,7 +32,7 @@ class Fragments(Source):
 
 
 class Pipe:
-    """A pipe with some bytes in it."""
+    """A pipe that holds some bytes."""
 
     def __init__(self, data, sizes=(1 << 16,), **options):
         self.reader, writer = os.pipe()
@@ -48,7 +48,7 @@ class Pipe:
 
 
 def row_stream(source, make=RowStream, *, read_options=ReadOptions(), missing="last", bad="stop", **options):  # noqa: B008
-    """A stream of rows, with some of its read options among the others."""
+    """Open a stream of rows. Read options are passed like all other options."""
     return make(source, read_options=replace(read_options, missing=missing, bad=bad), **options)
 
 
@@ -62,7 +62,7 @@ def saved(position):
 
 
 def loaded(text):
-    """A position as it comes back from a checkpoint."""
+    """Return a position as it is restored from a checkpoint."""
 
     def array(entry):
         if "array" not in entry:
@@ -81,7 +81,7 @@ def one_by_one(samples):
 
 
 def drain(stream, counts=(1,), patience=None):
-    """All samples, the position after every take, and how it ended: where, or with which error."""
+    """Return all samples, the position after every take, and where it ended or with which error."""
     samples, positions = [], {0: saved(stream.position())}
     try:
         with stream:

@@ -12,8 +12,9 @@ from jax.flatten_util import ravel_pytree
 from norewind import cells, declare, window
 from norewind.core import ModelError, losses
 from norewind.core.estimator import Estimator
-from norewind.core.structure import Layer, for_each_leaf, structure_of
+from norewind.core.structure import Layer, structure_of
 from norewind.core.trees import real_leaves, with_real_leaves
+from norewind.core.units import for_each_leaf
 from norewind.testing import Example, exact_grads, path_signs, run_estimator, sign_paths
 from norewind.testing.oracles import windows
 
@@ -24,6 +25,7 @@ ELEMENTWISE = {
     "elstm": cells.elstm,
     "mingru": cells.mingru,
     "diagonal_gru": cells.diagonal_gru,
+    "selective_ssm": cells.selective_ssm,
 }
 DENSE = {
     "rnn": cells.rnn,
@@ -31,6 +33,7 @@ DENSE = {
     "reservoir": partial(cells.reservoir, leak=0.4),
     "lstm": partial(cells.lstm, embedding=False),
     "gru": cells.gru,
+    "alif": cells.alif,
     "gru_after": partial(cells.gru, reset="after"),
 }
 OTHERS = {
@@ -44,23 +47,23 @@ SMALL = {"hidden": 3}
 
 
 def undeclared(transition):
-    """The same transition, as a black box."""
+    """Return the same transition as a black box."""
     return lambda params, state, x: transition(params, state, x)
 
 
 def of_cell(name, hidden=2, length=4, readout=False):
-    """One of these cells on a few samples, in the current precision."""
+    """Return one of these cells with a few samples, in the current precision."""
     return _of_cell(name, hidden, length, readout, jax.config.jax_enable_x64)
 
 
-@cache  # the same functions every time, so that what was compiled for one test serves the next
+@cache  # the same functions every time, so that all tests share compiled programs
 def _of_cell(name, hidden, length, readout, x64):
     cell = (ELEMENTWISE | DENSE | OTHERS)[name](3, hidden, 3)
     return from_cell(name, cells.with_readout(cell, 3, 3, **SMALL) if readout else cell, length)
 
 
 def from_cell(name, cell, length=4, symbols=True):
-    """A cell on a few samples. Drawing its own initial parameters would take longer than most tests."""
+    """Return a cell with a few samples. Its own initialisation would take longer than most tests."""
     rng = np.random.default_rng(3)
     shapes = jax.eval_shape(cell.init, jax.random.key(0))
     params = jax.tree.map(lambda leaf: jnp.asarray(0.6 * rng.normal(size=leaf.shape)), shapes)
@@ -73,7 +76,7 @@ def from_cell(name, cell, length=4, symbols=True):
 
 
 def plain_lstm(hidden=3, length=8, **options):
-    """An LSTM without an embedding on a few symbols."""
+    """Return an LSTM without an embedding, and a few symbols."""
     cell = cells.lstm(3, hidden, 3, embedding=False, **options)
     symbols = np.random.default_rng(3).integers(0, 3, length + 1).astype(np.int32)
     state = jax.tree.map(lambda leaf: leaf + 0.3, cell.initial_state())
@@ -82,7 +85,7 @@ def plain_lstm(hidden=3, length=8, **options):
 
 
 def grads_of(estimator, example, seed=0):
-    """The gradients that an estimator gives, step by step."""
+    """Return the gradient estimates of all steps."""
     carry = estimator.init(example.params, example.state, jax.random.key(seed))
     return jax.jit(lambda carry: run_estimator(estimator, example, carry)[2].grad)(carry)
 
@@ -93,7 +96,7 @@ def sigmoid(x):
 
 @cache
 def turning(length=4):
-    """Two numbers a unit that turn into one another, nonlinearly, with a counter beside them."""
+    """A model with two numbers per unit that rotate into each other nonlinearly, and a counter."""
 
     def transition(params, state, x):
         angle = params["angle"] + 0.3 * jnp.sin(state["tick"])
@@ -119,7 +122,7 @@ def turning(length=4):
 
 @cache
 def spinning(length=4):
-    """A complex number a unit, with complex weights, and not holomorphic."""
+    """A model with one complex number per unit and complex weights that is not holomorphic."""
 
     def transition(params, state, x):
         z = params["turn"] * state + x * params["input"]
@@ -142,7 +145,7 @@ def masked_rtrl(example, steps=1):
     transition, loss, (flat, unravel) = example.transition, example.loss, ravel_pytree(example.params)
     leaves, unravel_leaves = ravel_pytree(real_leaves(example.state))
     n = jax.tree.leaves(example.state)[0].shape[0]
-    mask = (np.arange(leaves.size) % n)[:, None] == _fed_units(example)
+    mask = (np.arange(leaves.size) % n)[:, None] == fed_units(example)
 
     def state_of(leaves):
         return with_real_leaves(example.state, unravel_leaves(leaves))
@@ -174,7 +177,7 @@ def masked_rtrl(example, steps=1):
     return np.stack(grads), influence
 
 
-def _fed_units(example):
+def fed_units(example):
     """For every parameter, flat, the unit that it feeds; -1 without one."""
     units = structure_of(example.transition).units(example.params)
     fed = for_each_leaf(
@@ -211,12 +214,12 @@ def scaled(factor, tree):
 
 
 def choose(number, trees):
-    """One of several trees, by a traced number."""
+    """Select one of several trees by a traced number."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves)[number], *trees)
 
 
 def with_carry(make, changes):
-    """For `mean_errors`: the estimator itself, then with each change(old, new) of the carry that a step leaves."""
+    """Return estimators for `mean_errors`: the unchanged one, then one for each change(old, new) of the carry."""
 
     def mutant(number):
         def wrong(*model, **options):
@@ -234,7 +237,7 @@ def with_carry(make, changes):
 
 
 def check_mutants_of_the_carry(make, changes, example):
-    """The estimator is unbiased, and with any of these changes it is not."""
+    """Assert that an estimator is unbiased, and that it is biased with any of these changes."""
     right, *wrong = mean_errors(with_carry(make, changes.values()), len(changes) + 1, example)
     assert right < 1e-10
     for name, error in zip(changes, wrong, strict=True):
@@ -242,7 +245,7 @@ def check_mutants_of_the_carry(make, changes, example):
 
 
 def wrapped_layer(transition, layer):
-    """A transition around a cell's, `params["cell"]`, that declares the cell's layer and nothing for the rest."""
+    """Wrap a cell's transition (`params["cell"]`), and declare only the cell's layer."""
 
     def inside(function):
         return lambda params, *rest: dict.fromkeys(params) | {"cell": function(params["cell"], *rest)}
@@ -256,7 +259,7 @@ def black_box(params, state, x):
 
 
 def check_it_refuses_models_without_units(make):
-    """A black box, and a model with weights that several units share."""
+    """Models without units: a black box, and one whose weights are shared by several units."""
     for model in ((black_box, losses.squared_error), window(black_box, losses.squared_error)):
         with pytest.raises(ModelError, match=f"{make.__name__} needs to know how each unit depends on itself alone"):
             make(*model)

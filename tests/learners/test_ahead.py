@@ -1,4 +1,4 @@
-"""Forecasts ahead: what is learned when, against a plain loop, and that nothing comes from the future."""
+"""`AheadLearner` equals a plain loop, and no forecast uses later rows."""
 
 import json
 
@@ -14,7 +14,7 @@ from run_folders import MODEST, at_sample, crash, everything, norewind
 from norewind import bptt, online, rtrl, uoro, window
 from norewind.core.losses import known_squared_error, squared_error
 from norewind.core.run import NonFiniteError
-from norewind.learners import Ahead
+from norewind.learners import AheadLearner
 from norewind.streams import RowStream, Source
 from norewind.training.fit import fit
 from norewind.training.log import read_log
@@ -36,23 +36,23 @@ def model(steps=1):
 
 
 def table(rows=ROWS, seed=1, steps=1):
-    """Inputs, and targets for each of so many steps. Two targets are missing, as in a table with gaps."""
+    """Return inputs, and targets for each of `steps` steps. Two targets are missing, as in a table with gaps."""
     xs, targets = np.random.default_rng(seed).normal(size=(2, rows, 2))
     targets[5, 0] = targets[11] = np.nan
     return xs, np.tile(targets, steps)
 
 
 def ahead_of(method, steps, loss=known_squared_error):
-    """A learner, and the run it starts from."""
+    """Return a learner and its initial run."""
     estimator = {"rtrl": rtrl, "uoro": uoro}.get(method)
     made = estimator(transition, loss) if estimator else bptt(*window(transition, loss))
-    learner = Ahead(online(made, optax.sgd(RATE)), loss, steps, 1 if estimator else 4)
+    learner = AheadLearner(online(made, optax.sgd(RATE)), loss, steps, 1 if estimator else 4)
     x, row = np.zeros(2, jnp.zeros(()).dtype), np.zeros(2 * len(steps), jnp.zeros(()).dtype)
     return learner, learner.init(learner.learner.init(*model(len(steps)), jax.random.key(2)), x, row, row)
 
 
 def in_steps(learner, *parts, steps=None):
-    """Rows as steps of the learner, padded to so many."""
+    """Arrange rows as steps of the learner, padded to `steps` steps."""
     padded = []
     for part in parts:
         rows = len(part) if steps is None else steps * learner.window
@@ -62,7 +62,7 @@ def in_steps(learner, *parts, steps=None):
 
 
 def scanned(learner, run, xs, targets, cuts=(), steps=None):
-    """The run after all whole windows, the forecasts made, those due, and the losses; chunks end at the cuts."""
+    """Return the run after all whole windows, the forecasts made and due, and the losses. Chunks end at the cuts."""
     size, parts = learner.window, []
     ends = [*(cut * size for cut in cuts), len(xs) // size * size]
     for start, stop in zip([0, *ends[:-1]], ends, strict=True):
@@ -75,12 +75,12 @@ def scanned(learner, run, xs, targets, cuts=(), steps=None):
     return run, *(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
-# What is learned when.
+# The order of learning and forecasting.
 
 
 @jax.jit
 def exact_gradient(params, state, influence, xs, targets):
-    """RTRL by its definition, one row: the gradient, the new state and its derivative by the parameters."""
+    """Do one step of RTRL by its definition: the gradient, the new state and its derivative by the parameters."""
     by_state, by_params = jax.jacobian(lambda s, p: transition(p, s, xs[0])[0], argnums=(0, 1))(state, params)
     influence = jax.tree.map(lambda past, now: jnp.tensordot(by_state, past, 1) + now, influence, by_params)
     state, _ = transition(params, state, xs[0])
@@ -109,7 +109,7 @@ def window_gradient(params, state, influence, xs, targets):
 
 
 def plain_loop(xs, targets, steps, size, gradient_of):
-    """Row by row: learn from the newest window of rows whose targets have come, then forecast from this row."""
+    """At every row, learn from the newest window whose targets have arrived, then forecast from this row."""
     params, state = model(len(steps))
     step = jax.jit(transition)
     influence = jax.tree.map(lambda leaf: jnp.zeros((3, *leaf.shape)), params)
@@ -119,11 +119,11 @@ def plain_loop(xs, targets, steps, size, gradient_of):
             come = [i for i in range(len(xs)) if i + steps[-1] <= t][-size:]
             if len(come) == size:
                 if learned is None:
-                    for i in range(come[0]):  # too few to fill a window
+                    for i in range(come[0]):  # too few rows to fill a window
                         state, _ = step(params, state, xs[i])
                 assert learned in (None, come[0] - 1)
                 learned = come[-1]
-                # The targets of a row are those that come so many rows later.
+                # The targets of a row arrive this many rows later.
                 later = [np.concatenate([targets[i + ahead][:2] for ahead in steps]) for i in come]
                 rows = [xs[i] for i in come], later
                 gradient, state, influence = gradient_of(params, state, influence, *rows)
@@ -154,10 +154,10 @@ def test_it_is_the_plain_loop(method, steps):
         np.testing.assert_allclose(seen, losses.reshape(-1, learner.window).sum(axis=1), rtol=1e-10, atol=1e-10)
         assert_same((run.run.params, run.run.state, run.run.newest_state), after, 1e-10)
         assert int(run.samples) == rows
-        # All that waits: the rows whose targets have not been learned from, and the forecasts of rows to come.
+        # Everything pending: the rows whose targets have not been learned from, and the forecasts of future rows.
         np.testing.assert_array_equal(run.xs, xs[rows - learner.delay : rows])
         np.testing.assert_array_equal(run.outputs, made[-steps[-1] :])
-        # Each row to come is forecast by the nearest step that reaches it.
+        # Each future row is forecast by the nearest step that reaches it.
         for row, forecast in enumerate(learner.upcoming(run), 1):
             place = next(place for place, ahead in enumerate(steps) if ahead >= row)
             expected = made[rows - 1 - (steps[place] - row), 2 * place : 2 * place + 2]
@@ -215,10 +215,10 @@ def test_a_reset_begins_again_with_the_parameters_learned():
     assert_same(again, start._replace(run=params))
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+def test_bad_arguments_raise_errors(tmp_path):
     for steps in ((0, 1), (), (2, 1), (1, 1)):
-        with pytest.raises(ValueError, match="Ahead: steps must be"):
-            Ahead(ahead_of("rtrl", (1,))[0].learner, squared_error, steps)
+        with pytest.raises(ValueError, match="AheadLearner: steps must be"):
+            AheadLearner(ahead_of("rtrl", (1,))[0].learner, squared_error, steps)
     learner, run = ahead_of("rtrl", (1,))
     xs, targets = table()
     for wrong in (run.run._replace(newest_state=None), {}), (run.run, {"resets": np.zeros(ROWS, bool)}):
@@ -229,9 +229,9 @@ def test_what_does_not_fit_is_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
     for steps, size, message in (
-        ((2,), 1, "use norewind.learners.Ahead.*steps=stream.steps"),
+        ((2,), 1, "use norewind.learners.AheadLearner.*steps=stream.steps"),
         ((3,), 4, "takes windows of 1"),
-        ((0,), 1, "use norewind.learners.Ahead.*steps=stream.steps"),
+        ((0,), 1, "use norewind.learners.AheadLearner.*steps=stream.steps"),
     ):
         learner, run = ahead_of("rtrl", (3,))
         columns = {"inputs": ["a"], "targets": ["b"]} if steps == (0,) else {}
@@ -241,14 +241,14 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("method", "bad"), [("rtrl", 17), ("rtrl", 1), ("bptt:4", 17)])
 def test_numbers_that_are_not_finite_leave_the_run_before_them(method, bad):
-    """A learner that goes on from there, without the bad row, is as good as new."""
+    """Continuing from the last good run without the bad row gives the same numbers as a stream without it."""
     xs, targets = (part.astype(np.float32) for part in table())
     learner, start = ahead_of(method, (3,))
     worse = xs.copy()
     worse[bad] = np.inf
     with pytest.raises(NonFiniteError) as caught:
         scanned(learner, start, worse, targets, steps=ROWS)
-    # It is noticed when it is forecast from; before anything is learned, when it is learned from.
+    # It is noticed when it is forecast from or, before anything has been learned, when it is learned from.
     step = (bad if bad >= learner.delay else bad + learner.delay) // learner.window
     good, *_ = scanned(learner, start, xs[: step * learner.window], targets[: step * learner.window], steps=ROWS)
     assert int(caught.value.run.samples) == step * learner.window
@@ -256,7 +256,7 @@ def test_numbers_that_are_not_finite_leave_the_run_before_them(method, bad):
         assert_same(caught.value.run, good)
 
 
-def test_the_newest_state_of_the_last_good_run_stands_still_too():
+def test_the_last_good_run_keeps_its_newest_state():
     xs, targets = (part.astype(np.float32) for part in table())
     learner, start = ahead_of("rtrl", (3,))
     worse = xs.copy()
@@ -272,7 +272,7 @@ def test_skipped_numbers_leave_the_newest_state_finite():
     xs, targets = (part.astype(np.float32) for part in table())
     xs[17] = np.inf
     _, start = ahead_of("rtrl", (3,))
-    learner = Ahead(
+    learner = AheadLearner(
         online(rtrl(transition, known_squared_error), optax.sgd(RATE), nonfinite="skip"), known_squared_error, (3,)
     )
     run, made, *_ = scanned(learner, start, xs, targets)
@@ -281,7 +281,7 @@ def test_skipped_numbers_leave_the_newest_state_finite():
     assert np.isfinite(run.run.newest_state).all()
 
 
-# Nothing comes from the future.
+# Nothing from the future.
 
 
 @pytest.mark.parametrize(("method", "steps"), [*CASES, ("uoro", (6,))])
@@ -297,7 +297,7 @@ def test_no_forecast_depends_on_a_later_row(method, steps):
         np.testing.assert_array_equal(other_due[: t + 1], due[: t + 1])
         whole = (t + 1) // learner.window
         np.testing.assert_array_equal(other_losses[:whole], losses[:whole])
-        # And every one does depend on the newest targets: the first row of a window brings some to learn from.
+        # Every forecast does depend on the newest targets, which arrive with the first row of a window.
         if t >= learner.delay and t % learner.window == 0 and np.isfinite(targets[t]).all():
             newer = targets.copy()
             newer[t] += 1
@@ -309,7 +309,7 @@ TRAIN = ("--only-steps", BLOCK, "--inputs", "x", "--targets", "y", "--prediction
 
 
 def signs(rows, times=1):
-    """Rows in blocks that are as long as the horizon; all targets in a block have one random sign."""
+    """Return rows in blocks as long as the horizon. All targets of a block share a random sign."""
     blocks = times * np.random.default_rng(0).choice([-1, 1], -(-rows // BLOCK))
     return [f"{times * np.sin(t):.3f},{sign}\n" for t, sign in enumerate(np.repeat(blocks, BLOCK)[:rows], 1)]
 
@@ -320,12 +320,12 @@ def write(path, rows):
 
 
 @pytest.mark.usefixtures("shared_programs")
-def test_what_cannot_be_known_is_not_forecast(tmp_path):
-    """Whoever has learned from the rows between knows the sign in the next block: with pairs of rows it got 0.79."""
+def test_random_signs_of_later_blocks_are_not_forecast(tmp_path):
+    """A learner of shifted pairs has seen the rows in between, and so the sign of the next block: its loss was 0.79."""
     source = write(tmp_path / "signs.csv", signs(3_000))
     options = (*TRAIN, "--method", "rtrl", "--optimizer", "sgd", "--rate", 0.1, "--alpha", 0)
     assert norewind("train", source, "--out", tmp_path / "run", *options) == 0
-    # Without any knowledge, the best forecast is 0 and its error 1.
+    # Without knowledge of the sign, the best forecast is 0, with an error of 1.
     assert read_log(tmp_path / "run" / "metrics.jsonl")[-1]["mean"] > 0.97
     entries = read_log(tmp_path / "run" / "predictions.jsonl")
     errors = [(entry["target"]["y"] - entry["prediction"]["y"]) ** 2 for entry in entries[BLOCK:]]
@@ -343,7 +343,7 @@ def test_no_prediction_in_a_file_depends_on_a_later_row(tmp_path, capsys, method
         return read_log(tmp_path / name / "predictions.jsonl")
 
     def learning(name, rows):
-        """Trained on twelve rows, and then predicting the rest."""
+        """Learn from twelve rows, then predict the rest."""
         write(tmp_path / f"{name}.csv", rows[:12])
         assert norewind("train", tmp_path / f"{name}.csv", "--out", tmp_path / name, *options) == 0
         write(tmp_path / f"{name}.csv", rows)
@@ -353,18 +353,18 @@ def test_no_prediction_in_a_file_depends_on_a_later_row(tmp_path, capsys, method
 
     whole, rest = trained("whole", rows), learning("rest", rows)
     assert [entry["sample"] for entry in whole] == list(range(1, 33))
-    # The same forecasts, however they were asked for.
+    # The forecasts do not depend on how they are requested.
     assert [entry["forecast"] for entry in rest] == [entry["forecast"] for entry in whole[12:]]
     for t in range(1, 32):
         changed = trained(f"train{t}", rows[:t] + others[t:])
         assert changed[:t] == whole[:t]
-        # What comes later does matter later.
+        # Later rows do influence later forecasts.
         assert changed[t]["forecast"] != whole[t]["forecast"]
         if t > 12:
             assert learning(f"learn{t}", rows[:t] + others[t:])[: t - 12] == rest[: t - 12]
 
 
-# Interrupted.
+# Interruptions.
 
 
 @pytest.mark.usefixtures("shared_programs")
@@ -385,7 +385,7 @@ def test_a_crash_changes_nothing(tmp_path, monkeypatch, method, moment):
 @pytest.mark.usefixtures("shared_programs")
 @pytest.mark.parametrize("lengths", [(3, 7, 8, 61, 62, 200), (9, 10, 11, 12, 13, 200)])
 def test_a_file_that_grows_changes_nothing(tmp_path, lengths):
-    """Also from within the first rows, and from within a window."""
+    """This includes interruptions within the first rows and within a window."""
     rows = signs(200)
     options = (*TRAIN, "--method", "bptt:4", "--flush", 0.01)
     source = write(tmp_path / "signs.csv", rows)

@@ -1,4 +1,4 @@
-"""The mixture's guarantee, on streams that mean it ill, and its weights against exact fractions."""
+"""The mixture keeps its guarantee on adversarial streams, and its weights equal exact fractions."""
 
 from fractions import Fraction
 
@@ -21,13 +21,13 @@ def streams(draw):
 
 
 def rounding(losses):
-    """What the docstring allows: 2⁻⁴⁴ (1 + the largest loss or logarithm of a weight) a sample."""
+    """Return the rounding that the docstring allows: 2⁻⁴⁴ (1 + the largest loss or log-weight) per sample."""
     finite = np.where(np.isfinite(losses), losses, 0)
     return len(losses) * 2.0**-44 * (1 + finite.sum(0).max())
 
 
 def trap(experts):
-    """Whoever leads is wrong next."""
+    """The expert with the largest weight has the largest loss at the next sample."""
     lead = np.eye(experts)[np.arange(LENGTH) % experts]
     return 1e-3 + 12 * lead
 
@@ -56,7 +56,7 @@ def test_never_worse_than_any_sequence_of_experts_by_more_than_fixed_shares_boun
     known = np.where(np.isnan(losses), np.inf, losses)
     stay = -np.log1p(-switching) if experts > 1 else 0.0
     switch = np.log((experts - 1) / switching) if experts > 1 else np.inf
-    # The cheapest of all sequences of experts, each with what the bound adds for it (Viterbi).
+    # The sequence of experts with the smallest bound (Viterbi).
     cheapest = np.log(experts) + known[0]
     for now in known[1:]:
         others = np.array([np.delete(cheapest, i).min(initial=np.inf) for i in range(experts)])
@@ -97,7 +97,34 @@ def test_a_mixture_of_distributions_sums_to_one_and_gives_the_loss():
         assert abs(loss[0] + mixed[target]) < 1e-12
 
 
-def test_how_a_stream_is_cut_changes_no_bit():
+@pytest.mark.parametrize("size", [1e37, 1e39, 1e300])
+def test_losses_may_add_up_to_more_than_32_bits_hold(size):
+    losses = size * np.array([[1.0, 2.0]] * 100)
+    for switching in (0.0, 0.01):
+        mixture = BayesMixture(2, switching=switching)
+        run, mixed = mixture.scan(mixture.init(), losses.astype(np.float32) if size < 1e38 else losses)
+        np.testing.assert_allclose(mixed, size, rtol=1e-6)
+        assert mixture.weights(run) == pytest.approx([1 - switching, switching])
+
+
+@pytest.mark.parametrize("switching", [0.0, 0.25])
+def test_a_loss_of_minus_infinity(switching):
+    mixture = BayesMixture(3, switching=switching)
+    run, _ = mixture.scan(mixture.init(), np.log([[3.0, 1.5, 1.0]]))
+    before = mixture.weights(run)
+    run, mixed = mixture.scan(run, [[-np.inf, -np.inf, 5.0]])
+    assert mixed == [-np.inf]
+    share = np.array([*before[:2] / before[:2].sum(), 0])
+    np.testing.assert_allclose(mixture.weights(run), (1 - switching) * share + switching / 2 * (1 - share))
+    # Later losses are finite again, but a weight of 0 does not recover.
+    run, mixed = mixture.scan(run, [[1.0, 1.0, 1.0], [1.0, np.nan, -np.inf], [2.0, 2.0, 2.0]])
+    assert mixed[0] == pytest.approx(1.0)
+    assert mixed[1] == pytest.approx(1.0 - np.log(share[0])) if switching == 0 else mixed[1] == -np.inf
+    assert mixed[2] == pytest.approx(2.0)
+    assert mixture.weights(run).sum() == pytest.approx(1)
+
+
+def test_dividing_a_stream_changes_no_bit():
     losses = np.random.default_rng(2).exponential(3, (50, 2))
     mixture = BayesMixture(2, switching=1e-3)
     whole_run, whole = mixture.scan(mixture.init(), losses)
@@ -107,7 +134,7 @@ def test_how_a_stream_is_cut_changes_no_bit():
     np.testing.assert_array_equal(run.log_weights, whole_run.log_weights)
 
 
-def test_what_cannot_be_mixed_is_refused():
+def test_bad_arguments_raise_errors():
     with pytest.raises(ModelError, match="at least one expert"):
         BayesMixture(0)
     with pytest.raises(ModelError, match="from 0 to less than 1"):

@@ -1,4 +1,4 @@
-"""Counts, bit by bit: against the same arithmetic in plain Python, cut anywhere, in fixed memory, summing to one."""
+"""`Counts` equals the same arithmetic in plain Python; its probabilities add up to one, and its memory is fixed."""
 
 import zlib
 from functools import cache
@@ -8,26 +8,26 @@ import pytest
 from counts_oracle import Oracle
 
 from norewind.core.checks import ModelError
-from norewind.core.trees import copied
+from norewind.core.trees import copy_arrays
 from norewind.learners.counting import bits, contexts, logistic
 from norewind.learners.counting.counts import Counts
 from norewind.learners.counting.plan import make_plan
 from norewind.learners.counting.table import WIDTH, find_rows, seek_pairs
 from norewind.testing import check_learner
 
-# Of the tables that compressed files were written with.
+# Checksums of the tables that compressed files depend on.
 CHECKSUMS = {"stretched": 413670705, "squashed": 2720574776, "map": 630566270}
 BYTES = 24  # megabytes, of which most are the weights and the map
 TEXT = (
     b"In the beginning God created the heaven and the earth.\nAnd the earth was without form, and void;\n"
     b"and darkness was upon the face of the deep.\nAnd the Spirit of God moved upon the face of the waters.\n"
-    b"And God said, Let there be light: and there was light.\nAnd God saw the light, that it was good:\n"
+    b"And God output, Let there be light: and there was light.\nAnd God saw the light, that it was good:\n"
     b"and God divided the light from the darkness.\nAnd God called the light Day, and the darkness he called Night.\n"
 )
 
 
 def symbols_of(text=TEXT, symbols=256):
-    """A text as symbols: bytes, or a smaller alphabet."""
+    """Return a text as symbols: bytes, or a smaller alphabet."""
     code = np.frombuffer(text, np.uint8).astype(np.int32)
     return code if symbols == 256 else np.unique(code, return_inverse=True)[1].astype(np.int32) % symbols
 
@@ -55,14 +55,26 @@ def test_every_loss_is_that_of_plain_python(symbols, members, megabytes):
     stream = symbols_of(symbols=symbols)[:301]
     stream = stream * 7 % symbols if symbols > 256 else stream
     logs = member_distributions(len(stream) - 1, members, symbols)
-    learner = learner_of(symbols, members, megabytes)
+    check_losses(learner_of(symbols, members, megabytes), stream, logs)
+
+
+def check_losses(learner, stream, logs):
     run, losses, _ = learner.scan(learner.init(), stream[:-1], stream[1:], expert_log_probabilities=logs)
-    oracle = Oracle(learner.plan, members, run.places.shape[1])
+    oracle = Oracle(learner.plan, logs.shape[1], run.places.shape[1])
     expected = [
         oracle.learn(int(x), int(target), np.exp(member).astype(np.float64))
         for x, target, member in zip(stream[:-1], stream[1:], logs, strict=True)
     ]
     np.testing.assert_array_equal(losses, expected)
+
+
+def test_matches_of_every_class_of_lengths_are_those_of_plain_python():
+    noise = np.random.default_rng(0).integers(0, 2, 300)
+    stream = np.concatenate([noise, noise[:45], 1 - noise[40:60], noise, noise[:9]]).astype(np.int32)
+    check_losses(learner_of(2, 0, 0.1), stream, member_distributions(len(stream) - 1, 0, 2))
+    lengths = [16, 20, 24, 28, 32, 48, 208]
+    classes = [bits._bucket(length) for length in lengths]
+    assert classes == [16, 17, 18, 19, 20, 21, 31] == [bits._bucket(length - 1) + 1 for length in lengths]
 
 
 @pytest.mark.parametrize(("symbols", "members", "megabytes"), [(256, 1, BYTES), (3, 0, 0.2), (21, 2, 4)])
@@ -79,7 +91,7 @@ def test_the_distribution_sums_to_one_and_gives_every_loss(symbols, members, meg
     np.testing.assert_array_equal(losses, again)
 
     before, _, _ = learner.scan(learner.init(), xs, targets, expert_log_probabilities=logs, count=80)
-    kept = copied(before)
+    kept = copy_arrays(before)
     later, later_logs = np.roll(xs, -80), np.roll(logs, -80, 0)
     moved, seen = learner.forward(before, later, count=1, expert_log_probabilities=later_logs)
     np.testing.assert_array_equal(seen[0], whole[80])
@@ -105,7 +117,7 @@ def test_alphabets_of_any_size(symbols):
     assert whole[0].argmax() == stream[0]
 
 
-def test_how_a_stream_is_cut_changes_no_bit(bytes_learner):
+def test_dividing_a_stream_changes_no_bit(bytes_learner):
     stream = symbols_of()[:301]
     xs, targets = stream[:-1], stream[1:]
     whole_run, whole, _ = bytes_learner.scan(bytes_learner.init(), xs, targets)
@@ -151,14 +163,14 @@ def test_restored_tables_are_put_where_their_rows_are_lines_of_the_cache(bytes_l
         return words.reshape(table.shape)
 
     tables = {name: elsewhere(getattr(run, name)) for name in ("table", "maps")}
-    again, losses, _ = bytes_learner.scan(run._replace(**copied(run._asdict()) | tables), stream[:-1], stream[1:])
+    again, losses, _ = bytes_learner.scan(run._replace(**copy_arrays(run._asdict()) | tables), stream[:-1], stream[1:])
     assert again.table.ctypes.data % 64 == again.maps.ctypes.data % 64 == 0
     np.testing.assert_array_equal(losses, bytes_learner.scan(run, stream[:-1], stream[1:])[1])
 
 
 @pytest.mark.parametrize("symbols", [2, 3, 100, 256, 1000, 70_000])
 @pytest.mark.parametrize("megabytes", [64, 256])
-def test_a_run_is_as_large_as_was_asked_for(symbols, megabytes):
+def test_a_run_has_the_requested_size(symbols, megabytes):
     plan, rest = make_plan(symbols, 3, megabytes, None)
     rows = 2 * plan.pairs.sum() + 2
     size = (rows * 4 * WIDTH + sum(leaf.nbytes for leaf in rest)) / 1e6
@@ -176,7 +188,7 @@ def test_regions_do_not_overlap():
 def test_a_long_repeat_is_found_in_the_ring_and_forgotten_with_it():
     rng = np.random.default_rng(0)
     phrase, noise = rng.integers(0, 16, 60), rng.integers(0, 16, 200)
-    # Tables this small forget everything but the match at once.
+    # Tables this small forget everything except the match immediately.
     learner = Counts(16, megabytes=0.5)
     history = len(learner.init().ring)
     near = np.concatenate([noise, phrase, noise[:100], phrase])
@@ -198,8 +210,8 @@ def test_a_match_whose_symbols_the_ring_has_overwritten_is_not_used(nearer, foun
     assert (run.past[contexts.LENGTH] > 0) == found
 
 
-def test_of_two_rows_the_one_used_less_makes_room():
-    """In a table of one pair."""
+def test_the_less_used_of_two_rows_is_replaced():
+    """The table has a single pair of rows."""
     table, checks = np.zeros((3, WIDTH), np.uint32), np.zeros(1, np.uint32)
     where, firsts, rows = np.zeros((1, 1), np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
 
@@ -221,7 +233,7 @@ def test_of_two_rows_the_one_used_less_makes_room():
     assert not table[2].any()
 
 
-def test_a_member_that_is_right_is_heard_and_one_that_is_no_number_is_not():
+def test_a_good_expert_gets_weight_and_nan_is_ignored():
     stream = np.random.default_rng(1).integers(0, 21, 301)
     learner = learner_of(21, 2, 4)
     good = np.log(np.where(np.arange(21) == stream[1:, None], 0.9, 0.005))
@@ -242,23 +254,27 @@ def test_a_new_text_begins_without_a_past(bytes_learner):
     run, _, _ = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
     other, _ = bytes_learner.forward(run, stream[100:150])
     seen = [bytes_learner.forward(bytes_learner.reset(one), stream[:1])[1] for one in (run, other)]
-    assert seen[0].argmax() == seen[1].argmax()
+    np.testing.assert_array_equal(*seen)
+    _, new = bytes_learner.forward(bytes_learner.init(), stream[:1])
+    assert not np.array_equal(seen[0], new)  # what was learned stays
 
 
-def test_what_characters_are():
+def test_classes_of_characters():
     classes = contexts.classes_of("aAé\nÉ 1")
     assert classes[0] == classes[1] >= contexts.FIRST_LETTER
     assert classes[2] == classes[4] > classes[0]
     assert classes[[3, 5, 6]].tolist() == [contexts.NEWLINE, contexts.OTHER, contexts.OTHER]
 
 
-def test_what_does_not_fit_is_refused(bytes_learner):
+def test_bad_arguments_raise_errors(bytes_learner):
     run = bytes_learner.init()
-    with pytest.raises(ModelError, match="whole numbers from 0 to 255"):
+    with pytest.raises(ModelError, match="scan: input 256 is out of range: .* 0 to 255.*more symbols"):
         bytes_learner.scan(run, np.array([1, 256]), np.array([1, 2]))
+    with pytest.raises(ModelError, match="scan: every target must be a whole number, not a float64"):
+        bytes_learner.scan(run, np.array([1]), np.array([1.0]))
     with pytest.raises(ModelError, match=r"Counts\(experts="):
         bytes_learner.scan(run, np.array([1]), np.array([1]), expert_log_probabilities=np.zeros((1, 1, 256)))
-    with pytest.raises(ValueError, match="holds 1 samples"):
+    with pytest.raises(ValueError, match="forward: count is 2, but the length of the chunk is 1"):
         bytes_learner.forward(run, np.array([1]), count=2)
     with pytest.raises(ModelError, match="Raise megabytes"):
         Counts(megabytes=1)
@@ -269,7 +285,7 @@ def test_what_does_not_fit_is_refused(bytes_learner):
 
 
 def test_a_forged_past_is_never_read_from_outside_of_an_array():
-    """Compiled loops check no bounds: whatever a checkpoint says is brought into range first."""
+    """Compiled loops check no bounds, so indices from a checkpoint are brought into range first."""
     learner = Counts(5, megabytes=4)
     text = np.random.default_rng(0).integers(0, 5, 200).astype(np.int32)
     for value in (-(2**62), -1, 2**40):

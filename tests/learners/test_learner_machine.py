@@ -1,4 +1,4 @@
-"""A learner used in any order against a plain loop, by a Hypothesis state machine."""
+"""Calls of a learner in any order equal a plain loop (a Hypothesis state machine)."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def learner():
 
 
 class Plain:
-    """The same by hand, in NumPy: RTRL for two units, gradient descent, and inputs that wait for their targets."""
+    """A reference in NumPy: RTRL for two units, gradient descent, and a queue of pending inputs."""
 
     def __init__(self):
         self.w, self.u = START["w"].copy(), START["u"].copy()
@@ -80,7 +80,7 @@ def machine_of(learner):
         @rule(y=numbers)
         def learn(self, y):
             if not self.plain.waiting:
-                with pytest.raises(ValueError, match="no input waits"):
+                with pytest.raises(ValueError, match="no pending input"):
                     learner.learn(self.run, jnp.array(y))
                 return
             self.run, estimate = learner.learn(self.run, jnp.array(y))
@@ -89,7 +89,7 @@ def machine_of(learner):
         @rule(x=numbers, y=numbers)
         def step(self, x, y):
             if self.plain.waiting:
-                with pytest.raises(ValueError, match="inputs still wait"):
+                with pytest.raises(ValueError, match="still waiting for"):
                     learner.step(self.run, jnp.array(x), jnp.array(y))
                 return
             self.run, estimate = learner.step(self.run, jnp.array(x), jnp.array(y))

@@ -1,18 +1,18 @@
-"""Recursive least squares against exact ridge regression, and all steps against single ones."""
+"""Recursive least squares equals exact ridge regression, and all steps equal single ones."""
 
 import numpy as np
 import pytest
 
 from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
-from norewind.learners.arithmetic import add_scaled, dot, exp_each, log_each, padded
+from norewind.engines.vector_math import add_scaled, dot, exp_each, log_each, padded
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import LARGEST_VARIANCE, Linear, model_at, plan_of, start_of, update
 from norewind.testing import check_learner
 
 
 def features_of(xs, lags):
-    """A constant and the newest rows, newest first."""
+    """Return the features: a constant and the newest rows, newest first."""
     past = np.concatenate([np.zeros((lags - 1, xs.shape[1])), xs])
     newest = [past[lags - 1 - lag : len(past) - lag] for lag in range(lags)]
     return np.concatenate([np.ones((len(xs), 1)), *newest], axis=1)
@@ -66,7 +66,7 @@ def test_every_step_solves_the_weighted_ridge_regression(forgetting):
     xs, targets = rng.normal(size=(60, 2)).astype(np.float32), rng.normal(size=(60, 3)).astype(np.float32)
     targets[20] = np.nan
     targets[31:34] = np.nan
-    learner = LeastSquares(2, 3, lags=3, forgetting=forgetting)
+    learner = LeastSquares(2, 3, lags=3, forgetting=forgetting, together=True)
     run, losses, outputs = learner.scan(learner.init(), xs, targets, outputs=True)
     penalty, gram, moments = np.diag(1 / prior_of(2, 3)), 0, np.zeros((7, 3))
     for t, (row, target) in enumerate(zip(features_of(xs, 3), targets.astype(float), strict=True)):
@@ -78,6 +78,62 @@ def test_every_step_solves_the_weighted_ridge_regression(forgetting):
             moments = forgetting * moments + np.outer(row, target)
     assert learner.weights(run) == pytest.approx(np.linalg.solve(penalty + gram, moments).T, abs=1e-12)
     assert covariance_of(learner, run) == pytest.approx(np.linalg.inv(penalty + gram), abs=1e-12)
+
+
+def ridge(rows, targets, prior, forgetting):
+    """Solve for the weights of one target from the rows in which it is known."""
+    known = ~np.isnan(targets)
+    rows, targets = rows[known], targets[known]
+    age = forgetting ** np.arange(len(rows))[::-1, None]
+    gram = forgetting ** len(rows) * np.diag(1 / prior) + (rows * age).T @ rows
+    return np.linalg.solve(gram, (rows * age).T @ targets)
+
+
+@pytest.mark.parametrize("forgetting", [1.0, 0.95])
+def test_every_target_is_learned_from_the_rows_in_which_it_is_known(forgetting):
+    rng = np.random.default_rng(4)
+    xs, targets = rng.normal(size=(90, 2)).astype(np.float32), rng.normal(size=(90, 3)).astype(np.float32)
+    # One target is rarely known, one is unknown for a long time, and one is always known; some rows have none.
+    targets[rng.random(90) < 0.7, 0] = np.nan
+    targets[20:60, 1] = np.nan
+    targets[70:73] = np.nan
+    rows = features_of(xs.astype(float), 3)
+    exact = np.array([ridge(rows, one, prior_of(2, 3), forgetting) for one in targets.astype(float).T])
+    learner = LeastSquares(2, 3, lags=3, forgetting=forgetting)
+    run, _, _ = learner.scan(learner.init(), xs, targets)
+    np.testing.assert_allclose(learner.weights(run), exact, rtol=0, atol=1e-12)
+    # With a shared covariance, a row also counts for targets that are unknown in it.
+    shared = LeastSquares(2, 3, lags=3, forgetting=forgetting, together=True)
+    run, _, _ = shared.scan(shared.init(), xs, targets)
+    off = np.abs(shared.weights(run) - exact).max(axis=1)
+    assert (off[:2] > 0.01).all()
+    assert off[2] < 1e-12
+
+
+def test_targets_with_their_own_covariance_are_those_of_separate_learners():
+    xs, options = two_columns(200), {"lags": 3, "forgetting": 0.99, "limit": 3.0}
+    targets = np.tile(xs, 2)
+    rng = np.random.default_rng(0)
+    targets[rng.random(200) < 0.3, 0] = np.nan
+    targets[rng.random(200) < 0.3, 3] = np.nan
+    both = LeastSquares(2, 2, steps=(1, 4), **options)
+    check_learner(both, both.init(), xs[:60], targets[:60])
+    _, losses, (made, due) = both.scan(both.init(), xs, targets)
+    total = 0
+    for target in range(2):
+        alone = LeastSquares(2, 1, steps=(1, 4), **options)
+        _, lost, (own_made, own_due) = alone.scan(alone.init(), xs, targets[:, target::2])
+        np.testing.assert_array_equal(made[:, target::2], own_made)
+        np.testing.assert_array_equal(due[:, target::2], own_due)
+        total = total + lost
+    np.testing.assert_allclose(losses, total, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("x64")
+def test_it_is_a_learner_in_double_precision_too():
+    xs = two_columns(60).astype(np.float64)
+    learner = LeastSquares(2, 2, steps=(1, 3), lags=3, forgetting=0.99)
+    check_learner(learner, learner.init(), xs, np.tile(xs, 2))
 
 
 @pytest.mark.parametrize("forgetting", [1.0, 0.9998])
@@ -106,7 +162,7 @@ def two_columns(rows, seed=0):
     return rng.normal(size=(rows, 2)).astype(np.float32).cumsum(axis=0) / 10
 
 
-def test_all_steps_are_as_many_separate_learners():
+def test_all_steps_together_equal_separate_learners():
     xs = two_columns(400)
     options = {"lags": 5, "forgetting": 0.99, "limit": 3.0}
     together = LeastSquares(2, 2, steps=STEPS, **options)
@@ -124,7 +180,7 @@ def test_all_steps_are_as_many_separate_learners():
         total = total + lost
     np.testing.assert_allclose(losses, total, rtol=1e-5)
     assert losses[0] == 0
-    # Of every row to come, the forecast of the nearest step that reaches it.
+    # Every future row has the forecast of the nearest step that reaches it.
     expected = [made[-1, :2], made[-1, 2:4], made[-3, 4:6], made[-2, 4:6], made[-1, 4:6]]
     expected += [made[-1 - late, 6:] for late in range(6, -1, -1)]
     np.testing.assert_array_equal(together.upcoming(run), expected)
@@ -143,13 +199,13 @@ def test_no_target_is_read_before_it_is_due():
         targets[t:] = np.tile(later[t:], 4)
         changed = made(xs, targets)
         np.testing.assert_array_equal(changed[:t], expected[:t])
-        # It is read when it is due; before the first step, there is no forecast to learn from.
+        # A target is read when its forecast is due; before the first step, there is no forecast to learn from.
         assert t == 0 or not np.array_equal(changed[t], expected[t])
 
 
-def test_a_row_whose_nearest_target_is_unknown_teaches_nothing_and_nothing_is_forgotten():
+def test_a_row_without_its_nearest_target_changes_nothing():
     xs = two_columns(60)
-    learner = LeastSquares(2, 2, steps=(1, 3), forgetting=0.9)
+    learner = LeastSquares(2, 2, steps=(1, 3), forgetting=0.9, together=True)
     run, _, _ = learner.scan(learner.init(), xs[:40], np.tile(xs[:40], 2))
     factors, weights = run.model.factors.copy(), learner.weights(run).copy()
     unknown = np.tile(xs[40:41], 2)
@@ -157,18 +213,18 @@ def test_a_row_whose_nearest_target_is_unknown_teaches_nothing_and_nothing_is_fo
     run, _, _ = learner.scan(run, xs[40:41], unknown)
     np.testing.assert_array_equal(run.model.factors, factors)
     np.testing.assert_array_equal(learner.weights(run)[:2], weights[:2])
-    # The farther step learns from row 37, whose nearest target had come.
+    # The farther step learns from row 37, whose nearest target was known.
     assert not np.array_equal(learner.weights(run)[2:], weights[2:])
     run, _, _ = learner.scan(run, xs[41:42], np.full((1, 4), np.nan))
     weights = learner.weights(run).copy()
     run, _, _ = learner.scan(run, xs[42:43], np.tile(xs[42:43], 2))
-    # Now it is due for row 39, whose nearest target did not come.
+    # Now it is due for row 39, whose nearest target was unknown.
     np.testing.assert_array_equal(learner.weights(run)[2:], weights[2:])
     assert not np.array_equal(learner.weights(run)[:2], weights[:2])
 
 
-def test_it_stays_finite_where_inputs_say_nothing():
-    # Two equal columns, of which one stands still for a long time: forgetting alone would let the covariance overflow.
+def test_weights_stay_finite_for_constant_inputs():
+    # Two equal columns, one of which is constant for a long time: forgetting alone would make the covariance overflow.
     rng = np.random.default_rng(0)
     wave = np.sin(np.arange(60_000) / 7)
     wave[20_000:50_000] = 0
@@ -182,6 +238,20 @@ def test_it_stays_finite_where_inputs_say_nothing():
     assert np.mean(losses[-1000:]) < 1e-3
 
 
+def test_larger_inputs_are_cut():
+    xs = two_columns(100)
+    wild, cut = xs.copy(), xs.copy()
+    wild[[20, 50, 80], [0, 1, 0]] = 10.5, -1e9, np.inf
+    cut[[20, 50, 80], [0, 1, 0]] = 10, -10, 10
+    learner = LeastSquares(2, 2, steps=(1,), lags=2)
+    _, _, (expected, _) = learner.scan(learner.init(), cut, xs)
+    _, _, (made, _) = learner.scan(learner.init(), wild, xs)
+    np.testing.assert_array_equal(made, expected)
+    # Smaller inputs are not clipped.
+    cut[20, 0] = 9.9
+    assert not np.array_equal(learner.scan(learner.init(), cut, xs)[2].made, expected)
+
+
 def test_inputs_and_targets_that_are_not_numbers_do_no_harm():
     xs = two_columns(200)
     targets = xs.copy()
@@ -193,7 +263,7 @@ def test_inputs_and_targets_that_are_not_numbers_do_no_harm():
     assert np.isfinite(made).all()
 
 
-def test_a_limit_keeps_an_outlier_from_spoiling_what_was_learned():
+def test_a_limit_keeps_an_outlier_from_ruining_the_weights():
     rng = np.random.default_rng(1)
     xs = rng.normal(size=(2_000, 1)).astype(np.float32)
     targets = (2 * xs + 0.1 * rng.normal(size=xs.shape)).astype(np.float32)
@@ -225,7 +295,7 @@ def test_a_new_sequence_knows_nothing_of_the_last_one():
     assert not due[0].any()
 
 
-def test_what_nothing_forecast_teaches_nothing():
+def test_rows_without_an_earlier_forecast_are_not_learned_from():
     learner = LeastSquares(2, 2, steps=(1, 3), limit=5.0)
     run, losses, _ = learner.scan(learner.init(), two_columns(3), np.full((3, 4), 50, np.float32))
     np.testing.assert_array_equal(run.model.spreads[0, 2:], 1)

@@ -1,4 +1,4 @@
-"""Likely mistakes in Python: each is refused where it is made, with what to do."""
+"""Likely mistakes in Python raise errors that say what to do."""
 
 import jax
 import jax.numpy as jnp
@@ -52,11 +52,11 @@ def test_labels_out_of_range_in_windows_in_streams_and_in_fit():
         norewind.fit([(0, 1), (1, 7)], LEARNER, RUN)
 
 
-def test_what_is_not_learned_from_may_be_out_of_range():
+def test_symbols_beyond_count_may_be_out_of_range():
     LEARNER.scan(RUN, np.array([0, 1, 9]), np.array([1, 2, -1]), count=2)
 
 
-def test_a_model_of_the_user_may_take_any_symbol():
+def test_a_users_model_may_take_any_symbol():
     def transition(params, state, x):
         return CELL.transition(params, state, x % 3)
 
@@ -87,7 +87,7 @@ def test_swapped_parameters_and_state(make):
 
 
 @pytest.mark.parametrize("value", [PARAMS, (RUN, None), None], ids=["params", "pair", "None"])
-def test_something_that_is_no_run(value):
+def test_an_object_that_is_not_a_run(value):
     calls = {
         "step": lambda: LEARNER.step(value, 0, 0),
         "scan": lambda: LEARNER.scan(value, GOOD, GOOD),
@@ -109,14 +109,14 @@ def test_a_model_of_the_wrong_kind():
             make(CELL.transition, "cross_entropy")
 
 
-def test_half_precision_is_refused_by_name():
+def test_half_precision_is_rejected_by_name():
     cell = cells.gru(3, 4, 3, dtype=jnp.float16)
     learner = online(uoro(cell.transition, cross_entropy), optax.sgd(0.1))
     with pytest.raises(ModelError, match=r"params\['bias'\] has dtype float16.*bfloat16"):
         learner.init(cell.init(KEY), cell.initial_state(), KEY)
 
 
-def test_a_module_in_place_of_what_makes_one():
+def test_a_module_instead_of_its_factory():
     import equinox
     from flax import nnx
 
@@ -127,17 +127,19 @@ def test_a_module_in_place_of_what_makes_one():
         cells.from_flax(nnx.GRUCell(3, 4, rngs=nnx.Rngs(0)), 3, 3)
 
 
-@pytest.mark.parametrize("value", [PARAMS, norewind.learners.PackedOnline(LEARNER).pack(RUN)], ids=["params", "packed"])
+@pytest.mark.parametrize(
+    "value", [PARAMS, norewind.learners.PackedLearner(LEARNER).pack(RUN)], ids=["params", "packed"]
+)
 def test_only_a_run_is_packed(value):
     with pytest.raises(ModelError, match="pack takes a run"):
-        norewind.learners.PackedOnline(LEARNER).pack(value)
+        norewind.learners.PackedLearner(LEARNER).pack(value)
 
 
 @pytest.mark.parametrize(
     ("arguments", "more", "words"),
     [
         ((LEARNER, RUN, [(0, 1)]), {}, r"Call fit\(stream, learner, run\)"),
-        (([(0, 1)], LEARNER, norewind.learners.PackedOnline(LEARNER).pack(RUN)), {}, "the run is packed"),
+        (([(0, 1)], LEARNER, norewind.learners.PackedLearner(LEARNER).pack(RUN)), {}, "the run is packed"),
         ((3, LEARNER, RUN), {}, "the stream is a int"),
         (([(0, 1)], LEARNER, RUN), {"samples": -5}, "samples must be a whole number"),
         (([(0, 1)], LEARNER, RUN), {"samples": 5.5}, "samples must be a whole number"),
@@ -156,20 +158,20 @@ def test_an_array_is_a_stream_of_pairs():
 
 
 @pytest.mark.parametrize("hidden", [0, "4", 4.5])
-def test_a_cell_of_no_size(hidden):
+def test_a_cell_of_size_zero(hidden):
     with pytest.raises(ModelError, match="the size of a layer must be"):
         cells.gru(inputs=3, hidden=hidden, outputs=3).init(jax.random.key(0))
 
 
-def test_several_keys_in_place_of_one():
+def test_several_keys_instead_of_one():
     with pytest.raises(ModelError, match=r"an array of shape \(3,\), not one PRNG key"):
         LEARNER.init(PARAMS, CELL.initial_state(), jax.random.split(jax.random.key(0), 3))
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_runs_and_data_that_are_not_of_this_learner(packed):
+def test_runs_and_data_of_another_learner(packed):
     plain = online(ESTIMATOR, optax.adam(0.1))
-    learner = norewind.learners.PackedOnline(plain) if packed else plain
+    learner = norewind.learners.PackedLearner(plain) if packed else plain
 
     def prepared(run):
         return learner.pack(run) if packed else run
@@ -183,7 +185,7 @@ def test_runs_and_data_that_are_not_of_this_learner(packed):
         learner.step(prepared(own), 0, "a")
     with pytest.raises(ModelError, match=r"predict: x\['a'\] is 'b', not a number"):
         learner.predict(prepared(own), {"a": "b"})
-    # Of another cell: nothing can be told for sure.
+    # For another cell, the cause is not certain.
     lstm = cells.lstm(3, 4, 3)
     run = plain.init(lstm.init(KEY), lstm.initial_state(), KEY)
     with pytest.raises(KeyError) as error:

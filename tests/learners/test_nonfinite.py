@@ -1,4 +1,4 @@
-"""Numbers that are not finite: noticed wherever they appear, reported or skipped, and never spread."""
+"""Numbers that are not finite are detected wherever they appear, and reported or skipped."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def fragile_learner(optimizer=None, **options):
 
 @pytest.mark.parametrize("poison", [8.0, 9.0])
 @pytest.mark.parametrize("mode", ["scan", "step"])
-def test_stop_says_where_and_keeps_the_last_good_run(poison, mode):
+def test_stopping_names_the_step_and_keeps_the_last_good_run(poison, mode):
     xs = np.array(FRAGILE, np.float32)
     xs[3] = poison
     learner, run = fragile_learner()
@@ -159,7 +159,7 @@ def test_parameters_that_overflow_stop_the_run():
     assert np.isfinite(caught.value.run.params)
 
 
-def test_an_infinity_that_belongs_to_the_state_is_no_error():
+def test_an_infinity_that_belongs_to_the_state_is_not_an_error():
     """A running minimum of the positive inputs starts at infinity, in every new sequence."""
 
     def transition(params, state, x):

@@ -81,13 +81,13 @@ def test_a_count_learns_from_the_first_steps_and_leaves_zeros(learner):
 
 
 @pytest.mark.parametrize("count", [-1, 21])
-def test_a_count_beyond_the_chunk_is_refused(learner, count):
-    with pytest.raises(ValueError, match=f"scan: count is {count}, but the chunk holds 20 steps"):
+def test_a_count_beyond_the_chunk_is_rejected(learner, count):
+    with pytest.raises(ValueError, match=f"scan: count is {count}, but the length of the chunk is 20"):
         learner.scan(start(learner), XS[:20], TARGETS[:20], count=count)
 
 
 def test_the_noise_of_a_step_depends_on_the_key_and_the_step_alone(learner):
-    """Other data and other chunks, but the same keys after 40 steps."""
+    """With other data and other chunks, the keys after 40 steps are the same."""
     a, _, _ = learner.scan(start(learner), XS, TARGETS)
     b = start(learner)
     for i in (0, 20):
@@ -114,7 +114,7 @@ def test_a_run_is_one_pytree_that_goes_through_bytes(learner):
     assert_same(learner.scan(jax.tree.unflatten(structure, back), XS[20:], TARGETS[20:]), straight)
 
 
-def test_old_style_keys_are_welcome(learner):
+def test_old_style_keys_are_accepted(learner):
     run = learner.init(CELL.init(jax.random.key(8)), CELL.initial_state(), jax.random.PRNGKey(0))
     assert_same(learner.scan(run, XS, TARGETS), learner.scan(start(learner), XS, TARGETS))
     for make in (lambda e: average(e, 2), lambda e: parallel(e, 1)):
@@ -304,7 +304,7 @@ def test_one_compilation_per_shape():
     learner = online(uoro(counted, cross_entropy), optax.adam(inverse_sqrt(1e-2)))
 
     def traced_by(run, call, *inputs):
-        """How often the model is traced, the first time and then in three more calls of the same shapes."""
+        """Return how often the model is traced in the first call, and in three more calls with the same shapes."""
         traces.clear()
         run, *_ = call(run, *inputs)
         first = len(traces)
@@ -327,7 +327,7 @@ def test_one_compilation_per_shape():
     assert (first, later) == (0, 0)
 
 
-def test_weakly_typed_beginnings_compile_once_too():
+def test_weakly_typed_initial_states_compile_once():
     traces = []
 
     def counted(params, state, x):

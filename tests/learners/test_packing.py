@@ -1,4 +1,4 @@
-"""Packed runs for single calls: nothing is lost, and they learn as the others do."""
+"""Packing is lossless, and packed runs learn like plain ones."""
 
 from itertools import pairwise
 
@@ -48,22 +48,22 @@ def learner_and_run(method="uoro", cell="gru", dtype=jnp.float32, hidden=5, **op
     return learner, learner.init(params, state, jax.random.key(1))
 
 
-# At 33 units, the recurrent weights are large enough to stand alone.
+# At 33 units, the recurrent weights are large enough for a separate vector.
 CASES = [("uoro", "gru", 33), ("rtrl", "gru", 5), ("bptt", "lstm", 5), ("snap1", "lru", 5)]
 
 
 def assert_close(one, other):
-    """Equal in float64 but for rounding: one piece of machine code adds up in another order than many."""
+    """Equal in float64 up to rounding: a single kernel adds in another order than many kernels."""
     assert_same(one, other, 1e-12, absolute=1e-13)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         assert (jnp.result_type(a), jnp.shape(a)) == (jnp.result_type(b), jnp.shape(b))
 
 
 @pytest.mark.parametrize(("method", "cell", "hidden"), CASES)
-def test_a_packed_run_learns_as_the_other_does(method, cell, hidden):
+def test_a_packed_run_learns_like_the_plain_one(method, cell, hidden):
     with jax.enable_x64(True):
         learner, run = learner_and_run(method, cell, jnp.float64, hidden)
-        single = norewind.learners.PackedOnline(learner)
+        single = norewind.learners.PackedLearner(learner)
         packed = single.pack(run)
         for x, target in pairwise(TEXT):
             run, estimate = learner.step(run, np.int32(x), np.int32(target))
@@ -77,7 +77,7 @@ def test_a_packed_run_learns_as_the_other_does(method, cell, hidden):
 def test_late_targets_and_inputs_that_wait(method, cell):
     with jax.enable_x64(True):
         learner, run = learner_and_run(method, cell, jnp.float64)
-        single = norewind.learners.PackedOnline(learner)
+        single = norewind.learners.PackedLearner(learner)
         packed = single.pack(run)
         for place, x in enumerate(TEXT):
             run, output = learner.predict(run, x)
@@ -88,15 +88,15 @@ def test_late_targets_and_inputs_that_wait(method, cell):
                 packed, _, _ = single.learn(packed, TEXT[place - 1])
         assert_close(packed.unpack(), run)
         assert same_bits(single.pack(run).unpack(), run)
-        with pytest.raises(ValueError, match="2 of them"):
+        with pytest.raises(ValueError, match="2 inputs are still waiting for their targets"):
             single.step(packed, 0, 0)
-        with pytest.raises(ValueError, match="2 of them"):
+        with pytest.raises(ValueError, match="2 inputs are still waiting for their targets"):
             single.scan(packed, jnp.zeros(3, int), jnp.zeros(3, int))
 
 
 def test_float32_is_as_close_to_scan_as_its_rounding():
     learner, run = learner_and_run()
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.pack(run)
     for x, target in pairwise(TEXT[:10]):
         run, losses, _ = learner.scan(run, np.array([x]), np.array([target]), count=1)
@@ -110,9 +110,9 @@ def assert_near(params, others):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_a_step_is_one_kernel_where_that_can_be():
+def test_a_step_is_one_kernel_where_possible():
     learner, run = learner_and_run()
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     single.step(single.pack(run), 0, 1)
     (program,) = single._programs.values()
     assert program.kernel.__name__ == "marked"
@@ -125,7 +125,7 @@ def test_a_step_is_one_kernel_where_that_can_be():
 
 def test_inputs_may_be_arrays_on_a_device():
     learner, run = learner_and_run()
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.pack(run)
     x, target = jax.device_put((jnp.array(2), jnp.array(1)), jax.devices()[0])
     packed, output = single.predict(packed, x)
@@ -135,11 +135,11 @@ def test_inputs_may_be_arrays_on_a_device():
     assert same_bits([loss, output], found)
 
 
-def test_symbols_that_were_met_are_checked_as_all_others():
+def test_symbols_seen_before_are_still_checked():
     cell = norewind.cells.gru(inputs=3, hidden=4, outputs=2)
     learner = norewind.online(norewind.uoro(cell.transition, norewind.losses.cross_entropy), norewind.adam(1e-2))
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.pack(run)
     for kind in (int, np.int32, np.int64, np.uint8, np.asarray, jnp.asarray):
         same, _, _ = single.step(packed, kind(2), kind(1))
@@ -159,7 +159,7 @@ def test_single_numbers_are_passed_on_as_they_are():
     learner = norewind.online(norewind.uoro(transition, norewind.losses.squared_error), norewind.adam(1e-2))
     params = {"a": jnp.array(0.5), "b": jnp.array(0.3)}
     run = learner.init(params, jnp.array(0.1), jax.random.key(1))
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.pack(run)
     for x, target in [(0.5, 1.0), (-0.25, 0.5), (2, 0.5), (3, 0.25), (np.float32(0.1), 1), (np.float32(0.2), 1)]:
         run, output = learner.predict(run, x)
@@ -171,11 +171,11 @@ def test_single_numbers_are_passed_on_as_they_are():
     assert_near(packed.unpack().params, run.params)
 
 
-def test_what_step_promises_holds():
+def test_errors_of_single_calls():
     learner, run = learner_and_run()
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.pack(run)
-    with pytest.raises(ValueError, match="no input waits"):
+    with pytest.raises(ValueError, match="no pending input"):
         single.learn(packed, 0)
     with pytest.raises(norewind.core.ModelError, match="input 3 is out of range: this model takes 0 to 2"):
         single.step(packed, 3, 0)
@@ -192,7 +192,7 @@ def test_what_step_promises_holds():
 
 def test_skipping():
     learner, run = learner_and_run(nonfinite="skip")
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.pack(run._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, run.params)))
     after = single.step(packed, 0, 1)[0].unpack()
     assert (int(after.skipped), int(after.steps)) == (1, 1)
@@ -202,7 +202,7 @@ def test_arrays_are_found_by_type_and_shape_and_those_of_symbols_are_still_looke
     cell = norewind.cells.gru(inputs=3, hidden=2, outputs=3)
     model = norewind.window(cell.transition, norewind.losses.cross_entropy)
     learner = norewind.online(norewind.uoro(*model), norewind.adam(1e-2))
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     for _ in range(2):
         packed, _, _ = single.step(packed, np.array([0, 1]), np.array([1, 2]))
@@ -213,7 +213,7 @@ def test_arrays_are_found_by_type_and_shape_and_those_of_symbols_are_still_looke
         return state, params * jnp.sum(x) * (1 + x.size) * jnp.ones(1)
 
     learner = norewind.online(norewind.bptt(transition, norewind.losses.squared_error), norewind.adam(1e-2))
-    single = norewind.learners.PackedOnline(learner)
+    single = norewind.learners.PackedLearner(learner)
     packed = single.init(jnp.ones(1), jnp.zeros(1), jax.random.key(1))
     for _ in range(2):
         for x in (np.ones(2, np.float32), np.ones(3, np.float32), np.ones(2, np.int32)):

@@ -1,4 +1,4 @@
-"""What people see when they display a run or a table."""
+"""How runs and tables are displayed."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from norewind.analysis.compare import Comparison
 from norewind.analysis.findings import Diagnosis, Finding, Span, Value
 from norewind.core.losses import known_squared_error
 from norewind.core.run import Run
-from norewind.learners.ahead import Ahead
+from norewind.learners.ahead import AheadLearner
 
 
 def small_run(**changes):
@@ -21,10 +21,10 @@ def small_run(**changes):
 
 def test_a_run_is_one_line_without_its_weights():
     assert repr(small_run()) == "Run(samples=2400, steps=1200, skipped=0, 15 parameters)"
-    assert "2 inputs wait for their targets" in repr(small_run(pending=(1, 2)))
+    assert "2 pending inputs" in repr(small_run(pending=(1, 2)))
 
 
-def test_a_run_can_be_shown_inside_a_transformation():
+def test_a_run_has_a_repr_inside_a_transformation():
     seen = []
     jax.jit(lambda run: seen.append(repr(run)) or run.samples)(small_run())
     assert "15 parameters" in seen[0]
@@ -47,12 +47,12 @@ def test_a_diagnosis_shows_cosines_on_one_scale():
     assert "<td>a&lt;b, hidden 8</td>\n<td>█▅▁</td>" in page
 
 
-def test_a_run_ahead_shows_what_waits_without_numbers():
+def test_the_repr_of_an_ahead_run_counts_pending_rows():
     cell = cells.rnn(1, 2, 1, symbols=False)
-    ahead = Ahead(online(bptt(cell.transition, known_squared_error), adam(1e-3)), known_squared_error, steps=(2,))
+    ahead = AheadLearner(
+        online(bptt(cell.transition, known_squared_error), adam(1e-3)), known_squared_error, steps=(2,)
+    )
     row = np.zeros(1, np.float32)
     start = ahead.learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     run = ahead.init(start, row, row, row)
-    assert repr(run) == (
-        "AheadRun(samples=0, up to 2 rows wait for their targets, Run(samples=0, steps=0, skipped=0, 11 parameters))"
-    )
+    assert repr(run) == ("AheadRun(samples=0, up to 2 pending rows, Run(samples=0, steps=0, skipped=0, 11 parameters))")

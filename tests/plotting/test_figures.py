@@ -1,4 +1,4 @@
-"""The figures of one run and of several, and the runs that have none."""
+"""The figures of one run and of several, and of runs without lines of metrics."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def test_curves_of_several_runs(whole, tmp_path, capsys, monkeypatch):
-    monkeypatch.undo()  # draw them really
+    monkeypatch.undo()  # really draw the figures
     out = tmp_path / "new" / "curves.svg"
     assert norewind("plot", whole / "bytes", whole / "bytes", "--out", out) == 0
     assert f"See {out}" in capsys.readouterr().out
@@ -22,12 +22,12 @@ def test_curves_of_several_runs(whole, tmp_path, capsys, monkeypatch):
     assert_refused(capsys, norewind("plot", tmp_path), "holds no run")
 
 
-def test_a_curve_that_somebody_else_wrote_into_is_refused(whole, tmp_path, capsys):
+def test_a_log_changed_by_another_program_is_rejected(whole, tmp_path, capsys):
     (tmp_path / "settings.toml").write_bytes((whole / "rows" / "settings.toml").read_bytes())
     lines = (whole / "rows" / "metrics.jsonl").read_bytes().splitlines(True)
     (tmp_path / "metrics.jsonl").write_bytes(lines[0] + b"hello\n" + lines[1])
     assert_refused(capsys, norewind("plot", tmp_path), "metrics.jsonl, line 2: not a line that norewind wrote")
-    # Half a line at the end is what a kill leaves: it does not count.
+    # A killed run may leave half a line at the end, which is ignored.
     (tmp_path / "metrics.jsonl").write_bytes(lines[0] + lines[1][:-5])
     assert norewind("plot", tmp_path, "--out", tmp_path / "curve.png") == 0
 
@@ -41,7 +41,7 @@ def test_figures_are_never_empty(tmp_path):
     assert save(rows_figure(recent, ["a", "b"], 5), tmp_path / "stretch.png").stat().st_size > 5_000
 
 
-def test_a_figure_says_why_nothing_was_scored():
+def test_a_figure_explains_why_nothing_was_scored():
     assert unscored(np.full(200, 3.0)) == "not scored: all values are the same"
     for values in (np.full(5, 3.0), np.arange(200.0), np.full(200, np.nan)):
         assert "too few" in unscored(values)

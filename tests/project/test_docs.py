@@ -1,4 +1,4 @@
-"""The site and the metadata, as far as they can be checked without building anything."""
+"""Checks of the site and the metadata that need no build."""
 
 import inspect
 import re
@@ -46,7 +46,7 @@ def test_every_public_name_is_in_the_reference(tmp_path):
 
 
 def test_every_public_function_describes_its_arguments():
-    """In the style that IDEs show; ruff checks that no argument is left out."""
+    """They have a section that IDEs show; ruff checks that it is complete."""
     packages = [norewind, *(value for name in norewind.__all__ if inspect.ismodule(value := getattr(norewind, name)))]
     for package in packages:
         for name in public_names(package):

@@ -1,4 +1,4 @@
-"""The examples are run, in a small setting, as a reader would run them."""
+"""The examples run as a reader would run them, with small settings."""
 
 import re
 import subprocess
@@ -42,7 +42,7 @@ def test_sensors_are_forecast_and_the_fault_is_found():
     assert start <= alarm < end
 
 
-def test_the_pipeline_shows_the_line_that_is_strange():
+def test_the_pipeline_shows_the_unusual_line():
     shown = output_of("sh", EXAMPLES / "pipeline.sh", NOREWIND=f"{sys.executable} -m norewind").splitlines()
     assert any(line.startswith("line 950,") for line in shown)
     assert len(shown) == 4
@@ -53,7 +53,7 @@ def test_a_resumed_run_is_the_uninterrupted_one():
     assert "bit for bit" in output_of(sys.executable, EXAMPLES / "resume.py", "--samples", "6000")
 
 
-def test_real_data_says_kindly_that_it_needs_the_network(tmp_path):
+def test_the_study_of_real_data_explains_that_it_needs_the_network(tmp_path):
     done = run([sys.executable, "-m", "examples.real_data", "--cache", tmp_path, "--out", tmp_path], PIP_NO_INDEX="1")
     assert done.returncode == 1
     assert "could not be downloaded" in done.stderr

@@ -1,4 +1,4 @@
-"""The notebooks in the docs run from top to bottom, and what is saved in them is whole."""
+"""The notebooks in the docs run from top to bottom, and their saved outputs are complete."""
 
 import json
 
@@ -9,6 +9,7 @@ from tools.notebooks import FOLDER, executed
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
+# Replacements that make a notebook run in seconds. The slow test runs the notebooks unchanged.
 QUICK = {
     "forecasting": {
         "datasets.WaterFlow()": "datasets.WaterFlow().take(200)",
@@ -20,7 +21,6 @@ QUICK = {
         "keys=200": "keys=3",
     },
 }
-"""What is changed so that a notebook runs in seconds. The slow test runs them as they are."""
 
 
 def test_there_are_notebooks():
@@ -28,13 +28,13 @@ def test_there_are_notebooks():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_shorter_one_runs(path):
+def test_the_notebooks_run_in_a_short_version(path):
     runs_as_saved(path, QUICK[path.stem])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path):
+def test_the_notebooks_run(path):
     runs_as_saved(path, {})
 
 
@@ -43,12 +43,12 @@ def runs_as_saved(path, changes):
         pytest.importorskip(package)
     notebook = executed(path, changes)
     saved = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    # Numbers may differ by rounding; what is shown may not.
+    # Numbers may differ by rounding, but not the kinds of output.
     assert [kinds(cell) for cell in notebook.cells] == [kinds(cell) for cell in saved]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_was_saved_as_it_ran(path):
+def test_saved_outputs_match_the_run(path):
     cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell["outputs"]]

@@ -1,4 +1,4 @@
-"""The numbers in the pages are those on record, and a page that falls behind its record is found."""
+"""The numbers in the pages match their records, and an outdated page is found."""
 
 import shutil
 from pathlib import Path
@@ -10,13 +10,13 @@ from tools.records import SOURCES, values
 from tools.stamp import ROOT, pages, run, stamped
 
 
-def test_pages_quote_what_is_on_record(capsys):
+def test_pages_quote_their_records(capsys):
     assert run(ROOT, check=True) == 0, capsys.readouterr().err
 
 
 @pytest.fixture
 def copy(tmp_path):
-    """Pages and records, to be changed."""
+    """Copies of the pages and records, which a test may change."""
     for name in ("docs", "results"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("_*", "*.png", "*.pdf", "*.html"))
     shutil.copy(ROOT / "README.md", tmp_path)
@@ -83,7 +83,7 @@ def test_a_changed_record_fails_and_is_written_into_the_page(copy, capsys, chang
     assert before == changed or after == before
 
 
-def test_the_place_that_is_reported_is_the_place_in_the_page():
+def test_the_reported_line_is_the_line_in_the_page():
     page = "one\ntwo <!--n:a-->1<!--/n--> and <!--n:b-->2<!--/n-->\n\n<!--n:table-->\n| 1 |\n| 2 |\n<!--/n-->\n"
     renewed, findings = stamped(page, {"a": "1", "b": "3", "table": "| 1 |\n| 4 |\n"})
     assert [(finding.line, finding.text) for finding in findings] == [
@@ -104,14 +104,14 @@ def test_the_place_that_is_reported_is_the_place_in_the_page():
         ("a <!--n:a-->1 <!--n:b-->2<!--/n-->", "<!--n:a--> has no partner"),
     ],
 )
-def test_wrong_marks_fail_also_when_writing_and_stay_as_they_are(page, text):
+def test_wrong_marks_fail_even_when_writing_and_stay_unchanged(page, text):
     renewed, findings = stamped(page, {"a": "1", "b": "2"})
     assert [finding.text for finding in findings] == [text]
     assert findings[0].wrong
     assert renewed == page
 
 
-def test_a_wrong_mark_fails_make_numbers_too(copy, capsys):
+def test_a_wrong_mark_makes_make_numbers_fail(copy, capsys):
     with (copy / "docs/speed.md").open("a", encoding="utf-8") as page:
         page.write("\nIt takes <!--n:nobody/knows-->1<!--/n--> s.\n")
     assert run(copy, check=False) == 1

@@ -18,23 +18,24 @@ NOWHERE = Path()
 
 
 def test_uoro_converges_where_a_short_truncation_runs_away():
-    """The paper's task in small: 4 units, 3 minus, where windows up to 5 are wrong."""
+    """A small version of the paper's task: 4 units, 3 minus, where windows up to 5 are wrong."""
     small = InfluenceRun(method="uoro", rate=0.01, samples=20_000, n=4, minus=3)
     uoro = [train_influence(replace(small, seed=seed), NOWHERE) for seed in range(3)]
     short, long = (train_influence(replace(small, method=f"bptt:{window}"), NOWHERE) for window in (3, 20))
     target = InfluenceBalancing(4, 3).limit
     for record in uoro:
         assert record["theta"] == pytest.approx(target, abs=1e-3)
-        assert record["loss"] < 1e-20  # which takes double precision
+        assert record["loss"] < 1e-20  # which requires double precision
         assert record["problem"] is None
     assert long["theta"] == pytest.approx(target, abs=1e-3)
     assert abs(short["theta"] - target) > 2 * abs(0.5 - target)
     assert short["losses"][-1] > short["losses"][len(short["losses"]) // 2]
 
 
-def test_a_record_holds_what_a_plain_loop_gives():
-    """Losses and θ after each sample of truncated BPTT, written out in NumPy with the gradient from the influences."""
-    run = InfluenceRun(method="bptt:2", rate=0.05, samples=8, n=4, minus=3)
+@pytest.mark.parametrize(("clock", "offset"), [("before", 0), ("through", 2)])
+def test_a_record_holds_what_a_plain_loop_gives(clock, offset):
+    """Return losses and θ after each sample of truncated BPTT in NumPy, with the gradient from the influences."""
+    run = InfluenceRun(method="bptt:2", rate=0.05, samples=8, n=4, minus=3, clock=clock)
     record = train_influence(run, NOWHERE)
     v, state, theta = np.array([1, -1, -1, -1.0]), np.zeros(4), 0.5
     losses, thetas = [], []
@@ -45,7 +46,7 @@ def test_a_record_holds_what_a_plain_loop_gives():
             influence = (influence + np.append(influence[1:], 0)) / 2 + v
             grad += (state[0] - 1) * influence[0]
             loss += (state[0] - 1) ** 2 / 2
-        theta -= 0.05 / (1 + np.sqrt(2 * window)) * grad
+        theta -= 0.05 / (1 + np.sqrt(2 * window + offset)) * grad
         losses.append(loss / 2)
         thetas.append(theta)
     assert record["time"] == [2, 4, 6, 8]
@@ -54,7 +55,7 @@ def test_a_record_holds_what_a_plain_loop_gives():
     assert (record["loss"], record["theta"]) == (record["losses"][-1], record["thetas"][-1])
 
 
-def test_a_run_that_is_not_finite_says_so():
+def test_a_non_finite_run_is_reported():
     run = InfluenceRun(method="bptt:1", rate=1e200, samples=4_100, n=4, minus=3)
     record = train_influence(run, NOWHERE)
     assert record["problem"].startswith("not finite after")
@@ -77,7 +78,7 @@ def test_runs_are_swept_and_finished_ones_kept(tmp_path):
     assert all(found[first][entry] == again[entry] for entry in again if entry != "seconds")
     assert found[first]["time"][-1] == 40
     assert {"norewind", "commit", "jax", "python"} <= set(found[first])
-    # A record of other settings does not count, whatever its name.
+    # A record with other settings does not count, even under the same name.
     write_record(tmp_path, first, {**again, "influence": {**again["influence"], "n": 5}})
     assert list(finished_records(plan, tmp_path, "influence")) == others
 

@@ -6,7 +6,7 @@ import pytest
 from examples.paper.copying import UNSCORED, Copying, Curriculum
 
 
-def test_what_has_to_be_said_again_is_what_was_said():
+def test_the_symbols_to_repeat_are_those_shown():
     stream = Copying(letters=4, length=2, pause=(3, 7), seed=1)
     xs, targets = stream.take(5_000)[:2]
     starts = np.flatnonzero(xs == 5)[:-1]
@@ -37,11 +37,11 @@ def test_sequences_grow_only_while_the_loss_is_low():
     for bits in (0.0, 0.0, 0.0, 0.0, 1.0, 0.0):
         curriculum.add(bits)
         lengths.append(stream.length)
-    # From one bit, that of chance, it halves: 0.5, 0.25, 0.125 (grows), 0.06 (grows), 0.53, 0.27.
+    # The loss starts at one bit (guessing) and halves: 0.5, 0.25, 0.125 (grows), 0.06 (grows), 0.53, 0.27.
     assert lengths == [1, 1, 2, 3, 3, 3]
 
 
 @pytest.mark.parametrize("wrong", [{"letters": 1}, {"length": 0}, {"pause": (3, 2)}])
-def test_impossible_sequences_are_refused(wrong):
+def test_impossible_sequences_are_rejected(wrong):
     with pytest.raises(ValueError, match="Copying needs"):
         Copying(**{"letters": 2, "length": 1, **wrong})

@@ -9,13 +9,13 @@ from examples.paper.influence import InfluenceBalancing
 
 
 def state_at_rest(task, theta):
-    """The fixed point s = A s + θ v, solved in floating numbers."""
+    """Solve for the fixed point s = A s + θ v in floating point."""
     a = (np.eye(task.n) + np.eye(task.n, k=1)) / 2
     return jnp.asarray(np.linalg.solve(np.eye(task.n) - a, theta * np.array(task.signs)))
 
 
 def truncated_gradient(task, window, theta):
-    """What T-truncated BPTT computes by automatic differentiation."""
+    """Return the gradient of T-truncated BPTT by automatic differentiation."""
     estimator = norewind.bptt(*norewind.window(task.transition, task.loss))
     params, ones = task.init(theta), jnp.ones(window)
     _, _, estimate = estimator.step(params, state_at_rest(task, theta), (), ones, ones)
@@ -58,7 +58,7 @@ def test_learning_starts_where_the_paper_does():
     assert float(InfluenceBalancing(23, 13).init()) == 0.5
 
 
-def test_a_task_without_influence_is_refused():
+def test_a_task_without_influence_is_rejected():
     with pytest.raises(ValueError, match="no influence in the long run"):
         InfluenceBalancing(4, 2)
     with pytest.raises(ValueError, match="0 <= minus <= n"):

@@ -1,4 +1,4 @@
-"""The paper's runs on text: plans, groups, agreement that can fail, the table, the page, quick marks."""
+"""The paper's runs on text: plans, groups, the test of agreement, the table, the page, and the marks of quick runs."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ VERSIONS = {"norewind": "0", "commit": "0", "jax": "0", "python": "0", "seconds"
 
 
 def record(value, diverged_at=None, base=ANBN, **changes):
-    """A record as a run of the paper's length would leave it."""
+    """The record of a run of the paper's length."""
     settings = replace(base, **{"samples": SAMPLES, **changes})
     every = settings.metrics_every or 10_000
     problem = None if diverged_at is None else "diverged: it was lost"
@@ -64,7 +64,7 @@ def test_the_plan_is_the_papers():
     controls = [run for run in runs if run.precision == "double" or "rho" in run.method or run.samples == 3e7]
     assert len(controls) == 9
     assert len(runs) == 60 + 2 + 12 + 9
-    # A whole table of one seed comes before the next.
+    # All runs of one seed come before the next seed.
     assert [run.seed for run in runs[:24]] == [0] * 12 + [1] * 12
 
 
@@ -77,7 +77,7 @@ def test_a_plan_can_be_made_smaller():
 
 
 def test_agreement_is_a_p_value():
-    """Against scipy's own distribution: the paper's run as one more draw of ours."""
+    """The p-value equals scipy's, with the paper's run as one more draw of ours."""
     from scipy import stats
 
     ours = group(0.150, 0.160, 0.170)
@@ -102,7 +102,7 @@ def test_agreement_can_fail():
         assert outside.verdict == verdict
         assert outside.p is not None
         assert outside.p < 0.05
-    # More seeds with the same spread can tell more apart.
+    # More seeds with the same spread detect smaller differences.
     more = group(*[0.150, 0.160, 0.170] * 3)
     assert agreement(ours, 0.19).verdict == "agrees"
     assert agreement(more, 0.19).verdict == "differs (better)"
@@ -112,7 +112,7 @@ def test_agreement_needs_seeds_length_and_the_noise_of_the_text():
     assert agreement(group(0.15, 0.16), 0.15).verdict == "too few seeds"
     assert agreement(group(0.15, 0.16, 0.17, samples=10**6), 0.16).verdict == "too short to conclude"
     assert agreement(group(0.15, 0.16, 0.17, samples=3 * 10**7), 0.16).verdict == "agrees"
-    # Seeds that happen to be equal do not make the text's own noise go away.
+    # Even if all seeds give the same value, the noise of the text remains.
     noise = anbn_text_noise(1, 32, 100_000)
     assert agreement(group(0.15, 0.15, 0.15), 0.15 + 4 * noise).verdict == "agrees"
     assert agreement(group(0.15, 0.15, 0.15), 0.15 + 8 * noise).verdict == "differs (better)"
@@ -128,7 +128,7 @@ def test_diverged_runs_are_counted_and_not_averaged():
 
 
 def full_set():
-    """Three seeds for every cell of the table exactly at the paper's value, but one cell, and a control."""
+    """Return records of a control, and of three seeds for every cell of the table, all but one at the paper's value."""
     records = [
         record(0.3 if key == ("bptt:16", "lstm") else value, method=key[0], cell=key[1], seed=seed)
         for key, value in TABLE.items()
@@ -137,7 +137,7 @@ def full_set():
     return records + [record(0.2, method="uoro:rho=released", cell="gru", seed=seed) for seed in range(3)]
 
 
-def test_the_table_stands_beside_the_papers():
+def test_the_table_shows_the_papers_values():
     groups = paper_runs(grouped(full_set()), "anbn")
     assert set(groups) == set(TABLE)
     rows = [table_row(group) for group in groups.values()]
@@ -162,7 +162,7 @@ def test_verdicts_are_counted_and_controls_judged():
     assert control["verdict"] == "differs (worse)"
 
 
-def test_a_run_that_was_better_before_can_be_told():
+def test_runs_that_got_worse_are_reported():
     falls, rises = record(0.15, seed=0), record(0.25, seed=1)
     rises["curve"] = [0.3] * 400 + [0.2] * 10 + [0.25] * 590
     text = run_table({"falls": falls, "rises": rises, "influence": {**VERSIONS, "loss": 0.1, "problem": None}})
@@ -171,7 +171,7 @@ def test_a_run_that_was_better_before_can_be_told():
     assert "| influence | 0.1 |  |  | 1 |" in text
 
 
-def test_a_control_does_not_get_into_the_table():
+def test_controls_are_left_out_of_the_table():
     longer = [record(0.15, cell="gru", seed=seed, samples=3 * SAMPLES) for seed in range(3)]
     double = [record(0.15, cell="gru", seed=seed, precision="double") for seed in range(3)]
     chosen = paper_runs(grouped(full_set() + longer + double), "anbn")["uoro", "gru"]
@@ -241,7 +241,7 @@ def test_an_empty_folder_gives_no_report(tmp_path, capsys):
 
 
 def test_quick_runs_are_marked_as_too_short(tmp_path, capsys):
-    """With what they would need, in the table, on the page and on the terminal."""
+    """The required length is shown in the table, on the page and on the terminal."""
     plan = text_plan(quick=True)
     for name, run in plan.items():
         write_record(tmp_path, name, record(1.0, base=run, samples=run.samples))
@@ -261,7 +261,7 @@ def test_quick_runs_are_marked_as_too_short(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_whole_command_in_small(tmp_path):
+def test_the_whole_command_in_a_short_version(tmp_path):
     plan = text_plan(samples=1_600, seeds=1, controls=False)
     reproduce(plan, influence_plan(seeds=1, rates=(1e-3,), windows=(1,)), tmp_path, jobs=2)
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {
@@ -282,7 +282,7 @@ def test_the_whole_command_in_small(tmp_path):
         (["--jobs", "0"], "--jobs must be at least 1"),
     ],
 )
-def test_impossible_options_are_refused_in_a_sentence(options, words, capsys, monkeypatch):
+def test_impossible_options_are_rejected_in_one_sentence(options, words, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["paper", "all", *options])
     with pytest.raises(SystemExit) as ended:
         main()

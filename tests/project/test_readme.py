@@ -1,4 +1,4 @@
-"""What the README shows is run, as a new user would run it."""
+"""The README's examples run as a new user would run them."""
 
 import re
 import subprocess

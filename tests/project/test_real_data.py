@@ -1,4 +1,4 @@
-"""The study of real data: what it extracts, how it scores, and that no baseline sees the future."""
+"""The study of real data extracts and scores correctly, and no baseline sees the future."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from norewind.training.settings import Settings
 
 @pytest.fixture
 def table(tmp_path):
-    """Two columns with a missing value, as a file."""
+    """Write two columns with a missing value to a file."""
     random = np.random.default_rng(0)
     values = np.sin(np.arange(400)[:, None] / (4, 9)) * (1, 30) + 0.1 * random.standard_normal((400, 2))
     path = tmp_path / "table.csv"
@@ -25,7 +25,7 @@ def settings_for(path):
     return Settings(source=str(path), format="csv", inputs=("a", "b"), only_steps=(3,), samples=400, metrics_every=40)
 
 
-def test_translations_are_taken_without_originals_and_header():
+def test_translations_are_extracted_without_originals_and_header():
     catalogue = (
         'msgid ""\nmsgstr ""\n"Language: de\\n"\n\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] "ä"\nmsgstr[1] "ü\\n"\n'
     )
@@ -37,7 +37,7 @@ def test_outages_are_missing_values():
     assert fetch.without_outages(b"t,flow\n1,100.5\n2,24.3\n3,101\n") == b"flow\n100.5\nNA\n101\n"
 
 
-def test_one_airport_is_taken():
+def test_one_airport_is_extracted():
     table = b"origin,temp,dewp,humid,wind_speed,pressure\nEWR,1,2,3,4,5\nJFK,6,7,8,9,NA\n"
     assert fetch.weather_of_jfk(table) == b"temp,dewp,humid,wind_speed,pressure\n6,7,8,9,NA\n"
 
@@ -69,7 +69,7 @@ def test_baselines_are_scored_as_runs_are(table, tmp_path):
     assert nothing["curve"][3:] == pytest.approx(record["baseline"][3:], rel=1e-4)
 
 
-def test_least_squares_is_the_ridge_regression_on_all_rows_that_have_come(table):
+def test_least_squares_is_ridge_regression_on_all_rows_so_far(table):
     series = forecasts.read_series(settings_for(table))
     made = forecasts.least_squares(series, 5, 0.3)
     row, h = 350, 3
@@ -103,7 +103,7 @@ def test_simple_forecasts_use_only_the_past(table, name):
 
 
 class MeanModel:
-    """Forecasts the mean of what it is shown; from its fit, a path that rises from the mean by one a row."""
+    """Forecasts the mean of its data; after a fit, a path that starts there and rises by one per row."""
 
     def fit(self, values):
         self.mean = values.mean()
@@ -116,7 +116,7 @@ class MeanModel:
 
 
 class LagModel:
-    """A regression that forecasts what it learned last, as River's do."""
+    """A regression with River's interface that predicts the last target it learned."""
 
     last = 0.0
 
@@ -128,7 +128,7 @@ class LagModel:
 
 
 @pytest.mark.parametrize("forward", [True, False])
-def test_models_of_others_are_rolled_over_the_past_only(forward):
+def test_models_of_other_libraries_use_only_the_past(forward):
     values = np.arange(100.0)
     made, failures = others.rolled(values, 3, others.Schedule(10, 12, 20), MeanModel(), forward=forward)
     assert failures == 0
@@ -137,7 +137,7 @@ def test_models_of_others_are_rolled_over_the_past_only(forward):
         np.where(values < 60, values, -1), 3, others.Schedule(10, 12, 20), MeanModel(), forward=forward
     )
     assert np.array_equal(made[:60], changed[:60])
-    # Fitted at rows 9, 13, 19, 28, 40 and 52: when there are half as many more, at most 12 rows apart.
+    # Fitted at rows 9, 13, 19, 28, 40 and 52: whenever there are half as many more rows, but at most 12 rows apart.
     assert made[51] == (np.mean(values[32:52]) if forward else np.mean(values[21:41]) + 11 + 3)
     assert not np.array_equal(made[75:], changed[75:])
 
@@ -153,7 +153,7 @@ def test_a_model_that_fails_forecasts_the_newest_value_and_is_counted():
     assert failures == 21
 
 
-def test_regressions_of_others_learn_when_the_target_has_come():
+def test_regressions_of_other_libraries_learn_once_the_target_has_arrived():
     values = np.arange(50.0)[:, None] ** 2
     made = others.regressed(values, 3, LagModel)
     # At row i, row i − 3 is learned from: i² − (i − 3)².
@@ -162,7 +162,7 @@ def test_regressions_of_others_learn_when_the_target_has_come():
     assert np.array_equal(made[:3], values[:3])
 
 
-def test_every_method_has_as_many_tries_and_the_same_samples():
+def test_every_method_gets_the_same_tries_and_samples():
     first = plan.first_plan(Path("runs/cache"))
     for samples in (None, 1_000):
         assert all(run.samples % 16 == 0 for run in plan.first_plan(Path("runs/cache"), samples).values())
@@ -174,7 +174,7 @@ def test_every_method_has_as_many_tries_and_the_same_samples():
     assert {len(tries) for tries in baselines.OTHERS.values()} == {1, len(plan.RATES)}
 
 
-def test_the_best_rate_goes_on_with_other_seeds():
+def test_the_best_rate_is_run_with_other_seeds():
     cache, stream, kind = Path("runs/cache"), plan.STREAMS[0], plan.KINDS[0]
     first = plan.first_plan(cache)
     found = {

@@ -1,4 +1,4 @@
-"""The committed records are found by the plans that made them, and give the committed tables."""
+"""The plans find their committed records, which give the committed tables."""
 
 import shutil
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_the_records_of_defaults():
     assert f"{defaults.table(found)}\n{defaults.clipping_table(found)}" == (out / "table.md").read_text()
 
 
-def test_every_record_has_valid_settings_and_says_what_made_it():
+def test_every_record_has_valid_settings_and_its_command():
     for study in ("paper", "defaults", "memory", "real-data"):
         found = read_records(RESULTS / study)
         assert len((RESULTS / study / RECORDS).read_text().splitlines()) == len(found)

@@ -1,4 +1,4 @@
-"""The fifty lines that explain UORO give the numbers of the library."""
+"""The fifty lines that explain UORO give the same numbers as the library."""
 
 import jax
 import jax.numpy as jnp

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from run_folders import SMALL, everything, norewind
 
-from norewind.learners.text_learner import TextLearner
+from norewind.learners.symbol_mixture import SymbolMixture
 from norewind.scoring.text_score import LineScore
 from norewind.streams import ByteStream, Samples
 from norewind.training.log import read_log
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def samples_of(text, odd=()):
-    """Symbols, and outputs that expect every one of them, but for those at some places."""
+    """Return symbols, and outputs that expect each of them except at some places."""
     symbols = np.frombuffer(text, np.uint8).astype(np.int32)
     outputs = np.zeros((len(symbols) - 1, 256))
     outputs[np.arange(len(symbols) - 1), symbols[1:]] = 10
@@ -38,7 +38,7 @@ LINES = b"GET / 200\n" * 30
 TEXT = LINES + b"kernel: bad disk\n" + LINES
 
 
-def test_an_odd_line_has_a_high_score_and_its_worst_stretch_is_marked(tmp_path):
+def test_an_unusual_line_has_a_high_score_and_its_worst_part_is_marked(tmp_path):
     start = len(LINES)
     score, entries = scored(TEXT, odd=range(start + 8, start + 11))
     assert [entry["line"] for entry in entries] == list(range(1, 62))
@@ -49,8 +49,8 @@ def test_an_odd_line_has_a_high_score_and_its_worst_stretch_is_marked(tmp_path):
     assert entries[30]["bits"] == pytest.approx(3 * 8 / 17, abs=0.05)
     assert entries[30]["score"] > 10
     assert max(entry["score"] for entry in entries[31:]) < 1
-    assert score.state["top"][0] == entries[30]
-    assert len(score.state["top"]) == 3
+    assert score.state.top[0] == entries[30]
+    assert len(score.state.top) == 3
     assert "line 31" in score.closing_text([], tmp_path).splitlines()[1]
 
 
@@ -60,22 +60,22 @@ def test_cuts_change_nothing_and_endless_lines_have_an_end():
     assert whole[1] == cut[1]
     assert whole[0].state == cut[0].state
     assert [entry["line"] for entry in whole[1][-3:]] == [61, 62, 62]
-    assert len(whole[0].state["symbols"]) == 5_000
+    assert len(whole[0].state.symbols) == 5_000
 
 
-def test_lines_need_only_the_probabilities_of_what_came():
+def test_line_scores_need_only_the_probabilities_of_the_targets():
     symbols = np.random.default_rng(0).integers(0, 4, 241) % np.tile([2, 4, 3], 100)[:241]
     xs, targets = (part.reshape(-1, 4).astype(np.int32) for part in (symbols[:-1], symbols[1:]))
     found = []
     for only_targets in (False, True):
-        learner = TextLearner([], 4, window=4, megabytes=0.1, only_targets=only_targets)
+        learner = SymbolMixture([], 4, window=4, megabytes=0.1, only_targets=only_targets)
         _, losses, outputs = learner.scan(learner.init(), xs, targets, outputs=True)
         found.append((losses, outputs))
     (losses, all_symbols), (same, own) = found
     np.testing.assert_array_equal(losses, same)
     expected = np.take_along_axis(all_symbols, targets[..., None], axis=2)[..., 0]
     np.testing.assert_allclose(own, expected, atol=1e-5)
-    # Both are scored alike.
+    # Both get the same scores.
     samples = Samples(symbols[:-1], symbols[1:])
     lines = []
     for outputs in (all_symbols.reshape(-1, 4), own.reshape(-1)):
@@ -89,11 +89,11 @@ def test_a_run_writes_lines_and_shows_the_top(tmp_path, capsys):
     (tmp_path / "app.log").write_bytes(TEXT)
     options = ("--per", "line", "--top", 2, "--predictions", "file", *SMALL[:-1])
     assert norewind("train", tmp_path / "app.log", "--out", tmp_path / "run", *options) == 0
-    said = capsys.readouterr().err
-    assert "2 most surprising lines" in said
+    output = capsys.readouterr().err
+    assert "2 most surprising lines" in output
     entries = read_log(tmp_path / "run" / "predictions.jsonl")
     assert [entry["text"] for entry in entries] == TEXT.decode().splitlines()
-    # Resumed in the middle of a line, it is the same.
+    # Resuming in the middle of a line changes nothing.
     assert norewind("train", tmp_path / "app.log", "--out", tmp_path / "cut", *options, "--samples", 315) == 0
     assert norewind("resume", tmp_path / "cut", "--samples", len(TEXT)) == 0
     assert everything(tmp_path / "cut")["predictions"] == everything(tmp_path / "run")["predictions"]

@@ -1,10 +1,11 @@
-"""Lines of metrics: how many there are, over how many samples each, and how the detector of divergence reads them."""
+"""Lines of metrics: how many there are, how many samples each covers, and how divergence is detected from them."""
 
 import numpy as np
 import pytest
 
 from norewind.plotting.figures import curves_figure
-from norewind.scoring.metrics import DETECTION_SAMPLES, DivergenceDetector, next_line
+from norewind.scoring.divergence import DETECTION_SAMPLES, DivergenceDetector
+from norewind.scoring.metrics import next_line
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -26,12 +27,12 @@ def test_points_of_a_curve_are_means_of_20_samples_or_more():
     np.testing.assert_allclose(values, [*expected, 7], rtol=1e-12)
 
 
-def test_the_watch_sees_short_lines_together():
+def test_the_detector_averages_short_lines():
     detector = DivergenceDetector()
     for number in range(1, 501):
         detector.check({"samples": 100 * number, "loss": 1.0, "carry": 1.0, "baseline": 2.0}, DETECTION_SAMPLES)
     assert detector.good == 5
-    # Fifty bad lines in a row are one odd stretch.
+    # Fifty consecutive bad lines are averaged to one.
     for number in range(501, 551):
         detector.check({"samples": 100 * number, "loss": 9.0, "carry": 1.0, "baseline": 2.0}, DETECTION_SAMPLES)
     assert detector.healthy

@@ -1,4 +1,4 @@
-"""The report of a run on rows: the columns it uses, and its error compared with simple forecasts."""
+"""The summary of a run on rows: the columns it uses, and its errors compared with those of simple forecasts."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from run_folders import SMALL, everything, norewind
 
 from norewind.learners.learner import Forecasts
-from norewind.learners.series import Series
+from norewind.learners.number_mixture import NumberMixture
 from norewind.scoring.row_score import RowScore
 from norewind.streams import RowStream, Source
 from norewind.training.log import read_log
@@ -20,7 +20,7 @@ ROWS = 400
 
 @pytest.fixture(scope="module")
 def daily(tmp_path_factory):
-    """A wave of 24 rows with noise, an id, a time and a word."""
+    """A table with a noisy wave of 24 rows, an id, a time and a word."""
     values = 50 + 10 * np.sin(2 * np.pi * np.arange(ROWS) / 24) + np.random.default_rng(0).normal(size=ROWS)
     path = tmp_path_factory.mktemp("daily") / "daily.csv"
     rows = [f"{i},2024-01-{1 + i // 24:02}T{i % 24:02}:00,eco,{value:.2f}\n" for i, value in enumerate(values)]
@@ -29,7 +29,7 @@ def daily(tmp_path_factory):
 
 
 def scored(path, horizon, guesses, period=None, cuts=(ROWS,)):
-    """A score that has seen the table, with these standardised forecasts of its rows."""
+    """Return a score of the table for these standardised forecasts of its rows."""
     score = RowScore(["power"], "squared", (horizon,), period)
     with RowStream(Source(path), steps=(horizon,)) as stream:
         start = 0
@@ -45,7 +45,7 @@ def test_simple_forecasts_are_those_of_their_definition(daily, horizon):
     path, values = daily
     line = scored(path, horizon, np.zeros((ROWS, 1), np.float32)).end_interval()
     assert line["period"] == 24
-    known = 9 + horizon  # ten values tell a deviation
+    known = 9 + horizon  # a deviation needs ten values
     means = np.array([values[: t - horizon + 1].mean() for t in range(known, ROWS)])
     for name, forecasts in {
         "baseline": means,
@@ -64,7 +64,7 @@ def summary(lines):
     return RowScore(["power"], "squared").summary(lines)
 
 
-def test_a_model_that_loses_is_told_so(daily):
+def test_a_run_warns_if_a_simple_forecast_is_better(daily):
     path, _ = daily
     score = scored(path, 1, np.full((ROWS, 1), 5.0, np.float32))
     line = {"samples": ROWS, "loss": 25.0, **score.end_interval()}
@@ -74,13 +74,13 @@ def test_a_model_that_loses_is_told_so(daily):
     result = summary([line])
     assert result.best_simple()[0] == "24 rows ago"
     assert "Warning: 24 rows ago was a better forecast" in result.table()
-    # It hardly loses.
+    # It is only slightly worse.
     rmse = line["errors"]["seasonal"]["power"]["rmse"]
     line["errors"]["model"]["power"]["rmse"] = 1.005 * rmse
     assert "Warning: 24 rows ago was as good a forecast" in summary([line]).table()
     line["errors"]["model"]["power"]["rmse"] = 1.02 * rmse
     assert "Warning: 24 rows ago was a better forecast" in summary([line]).table()
-    # One that knows the future does not lose.
+    # A model that knows the future is not worse than simple forecasts.
     with RowStream(Source(path)) as stream:
         targets = np.nan_to_num(stream.take(ROWS).targets)
     result = summary([{"samples": ROWS, "loss": 0.0, **scored(path, 1, targets).end_interval()}])
@@ -105,22 +105,22 @@ def test_the_last_half_is_compared_even_if_the_best_period_changes():
     assert list(summary(lines).errors) == ["this model", "the last value", "the mean so far"]
 
 
-def test_a_run_says_what_it_uses_and_how_it_does(daily, tmp_path, capsys):
+def test_a_run_reports_its_columns_and_its_errors(daily, tmp_path, capsys):
     path, values = daily
     run = tmp_path / "run"
     options = ("--method", "uoro", "--hidden", 4, "--predictions", "file", "--copy", "id", "ts")
     assert norewind("train", path, "--out", run, *options) == 0
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     for words in (
         "inputs:  power",
         "targets: power, 1 row ahead",
-        "ignored: id (it counts the rows), ts (a timestamp), mode (text)",
+        "ignored: id (a row counter), ts (a timestamp), mode (text)",
         "power: MAE",
         "the last value",
         "24 rows ago",
         "stretch.png",
     ):
-        assert words in said
+        assert words in output
     assert json.loads((run / "columns.json").read_text())["ignored"]["mode"] == "text"
     entries = read_log(run / "predictions.jsonl")
     assert [entry["line"] for entry in entries] == list(range(2, ROWS + 2))
@@ -146,8 +146,8 @@ def test_copied_columns_wait_for_their_window_too(daily, tmp_path):
 
 def test_a_short_table_has_a_curve_of_many_points_and_is_learned_in_one_chunk(daily, tmp_path, monkeypatch):
     path, _ = daily
-    calls, scan = [], Series.scan
-    monkeypatch.setattr(Series, "scan", lambda self, *args, **more: calls.append(1) or scan(self, *args, **more))
+    calls, scan = [], NumberMixture.scan
+    monkeypatch.setattr(NumberMixture, "scan", lambda self, *args, **more: calls.append(1) or scan(self, *args, **more))
     assert norewind("train", path, "--out", tmp_path / "run", "--budget", 1, "--quiet") == 0
     lines = read_log(tmp_path / "run" / "metrics.jsonl")
     assert 40 < len(lines) < 250

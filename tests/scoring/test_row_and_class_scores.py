@@ -1,14 +1,18 @@
-"""What is reported of forecasts, against slow and obvious sums; and that it does not depend on how rows are cut."""
+"""Scores of rows and classes equal plain sums, and do not depend on how the rows are divided."""
 
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec.structs import asdict
 
 from norewind.learners.learner import Forecasts
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.row_score import ERROR_DECAY, PERIODS, RowScore
+from norewind.scoring.row_score import ERROR_DECAY, LARGEST_ERROR, PERIODS, RowScore
+from norewind.scoring.text_score import LineScore
+from norewind.storage.checkpoint import CheckpointError
 from norewind.streams import Samples
+from norewind.training.folder import SavedRun
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -37,7 +41,7 @@ def cut(parts, cuts, rows):
 
 
 def plain_errors(samples, due, steps, targets):
-    """Counts and sums of absolute and squared errors of every forecast, step and target, row by row."""
+    """Sum the counts and the absolute and squared errors of every forecast, step and target, row by row."""
     rows = len(due)
     values = samples.values[:, :targets].copy()
     newest = values.copy()
@@ -60,7 +64,7 @@ def plain_errors(samples, due, steps, targets):
                     error = made - values[row, k]
                     if not np.isnan(error):
                         sums[number, s, k] += 1, abs(error), error**2
-                square = (model - values[row, k]) ** 2
+                square = min((model - values[row, k]) ** 2, (LARGEST_ERROR * deviation) ** 2)
                 recent[s, k] = ERROR_DECAY * recent[s, k] + (1 - ERROR_DECAY) * np.array([1, square])
     return sums, recent
 
@@ -73,8 +77,8 @@ def test_errors_of_rows_are_plain_sums(steps, cuts):
     for *part, outputs in cut((*samples, due), cuts, len(due)):
         score.add(Samples(*part), Forecasts(outputs, outputs))
     sums, recent = plain_errors(samples, due, steps, 2)
-    np.testing.assert_allclose(score.state["errors"], sums, rtol=1e-9)
-    np.testing.assert_allclose(score.state["errors recently"], recent, rtol=1e-9)
+    np.testing.assert_allclose(score.state.errors, sums, rtol=1e-9)
+    np.testing.assert_allclose(score.state.recent_squares, recent, rtol=1e-9)
     assert sums[..., 0].min() > 0 or 168 in PERIODS  # every simple forecast but that of a long period was compared
 
 
@@ -86,7 +90,7 @@ def test_cuts_change_no_bit_of_a_score():
         score = RowScore(["a", "b"], "squared", steps)
         for *part, outputs in cut((*samples, due), cuts, len(due)):
             score.add(Samples(*part), Forecasts(outputs, outputs))
-        states.append(score.state)
+        states.append(asdict(score.state))
     for state in states[1:]:
         for name, value in states[0].items():
             np.testing.assert_array_equal(state[name], value, err_msg=name)
@@ -97,12 +101,36 @@ def test_a_line_has_errors_by_step():
     samples, due = row_samples(steps, rows=200)
     score = RowScore(["a", "b"], "squared", steps)
     score.add(samples, Forecasts(due, due))
-    squares = score.state["squares"].copy()
+    squares = score.state.squares.copy()
     line = score.end_interval()
     expected = np.sqrt(squares[0, :, 1] / squares[0, :, 0])
     np.testing.assert_allclose(line["by_step"]["model"], expected, rtol=1e-5)
     assert line["errors"]["model"]["a"]["rows"] == score_rows(samples, 2)
-    assert not score.state["errors"].any()
+    assert not score.state.errors.any()
+
+
+def test_entries_have_the_deviations_of_every_step_and_column_and_rows_with_any_known_target_count():
+    """Outputs are the means of all steps and columns, followed by their variances."""
+    steps, rng = (1, 3), np.random.default_rng(1)
+    samples, _ = row_samples(steps)
+    rows = len(samples.xs)
+    samples.scales[5, 0] = np.nan  # of two columns, one has too few values yet
+    samples = samples._replace(scales_after=rng.uniform(0.5, 2, (rows, 4, 2)))
+    outputs = rng.normal(size=(rows, 8)).astype(np.float32)
+    score = RowScore(["a", "b"], "gaussian", steps)
+    known = ~np.isnan(samples.targets)
+    assert known.any(axis=1).sum() > known.all(axis=1).sum()
+    assert score.add(samples, Forecasts(outputs, outputs)) == known.any(axis=1).sum()
+    deviations = np.exp(5 * np.tanh(outputs[:, 4:] / 10))
+    for row, entry in enumerate(score.prediction_entries(1, samples, Forecasts(outputs, outputs))):
+        for place, (step, column) in enumerate((str(step), column) for step in steps for column in "ab"):
+            mean, scale = samples.scales_after[row, place]
+            assert entry["forecast"][step][column] == pytest.approx(mean + scale * outputs[row, place], rel=1e-5)
+            assert entry["deviation"][step][column] == pytest.approx(scale * deviations[row, place], rel=1e-5)
+        assert ("prediction" in entry) == (row > 0)
+        errors = ((samples.targets - outputs[:, :4]) / deviations)[row, :2]
+        if row and not np.isnan(errors).all():
+            assert entry["surprise"] == pytest.approx(np.sqrt(np.nanmean(errors**2)), abs=1e-5)
 
 
 def score_rows(samples, targets):
@@ -145,5 +173,50 @@ def test_classes_are_compared_with_what_was_known(steps, cuts):
         score.add(Samples(*part), Forecasts(outputs, outputs))
     guesses = due.reshape(rows, len(steps), classes).argmax(axis=-1)
     baseline, right = plain_classes(values, targets, guesses, steps, classes)
-    np.testing.assert_allclose(score.state["baseline"], baseline, rtol=1e-12)
-    np.testing.assert_array_equal(score.state["right"], right)
+    np.testing.assert_allclose(score.state.baseline, baseline, rtol=1e-12)
+    np.testing.assert_array_equal(score.state.right, right)
+
+
+SCORES = {
+    "class": lambda: ClassScore(3, str, (0,)),
+    "row": lambda: RowScore(["a"], "squared"),
+    "line": lambda: LineScore(3, str, bytes),
+}
+FITTING = {
+    "class": {"stretch": np.zeros((4, 3))},
+    "row": {"recent": np.zeros((4, 1, 3))},
+    "line": {"symbols": [2], "bits": [1]},
+}
+UNFITTING = [
+    ("class", {"stretch": np.zeros((4, 2))}),
+    ("class", {"stretch": np.zeros((201, 3))}),
+    ("class", {"counts": -np.ones(3)}),
+    ("class", {"past": np.zeros((2, 2))}),
+    ("class", {"rows": 1.5}),
+    ("class", {"rows": -1}),
+    ("row", {"recent_squares": np.full((1, 1, 2), np.nan)}),
+    ("row", {"squares": np.zeros((7, 1, 2), np.float32)}),
+    ("row", {"baseline": [0, np.inf]}),
+    ("line", {"symbols": [3], "bits": [1]}),
+    ("line", {"symbols": [2]}),
+    ("line", {"counts": [0, 0]}),
+    ("line", {"top": [{"line": 1}]}),
+    ("line", {"more": 1}),
+]
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_a_saved_state_is_continued_as_a_copy(tmp_path, name):
+    saved, score = asdict(SCORES[name]().state) | FITTING[name], SCORES[name]()
+    SavedRun(tmp_path, {}, {"score": saved}).restore_score(score)
+    np.testing.assert_equal(asdict(score.state), saved)
+    for field, value in FITTING[name].items():
+        assert getattr(score.state, field) is not value
+
+
+@pytest.mark.parametrize(("name", "changed"), UNFITTING)
+def test_the_state_of_another_score_is_rejected(tmp_path, name, changed):
+    score = SCORES[name]()
+    for saved in (asdict(score.state) | changed, {}):
+        with pytest.raises(CheckpointError, match="does not fit this stream"):
+            SavedRun(tmp_path, {}, {"score": saved}).restore_score(score)

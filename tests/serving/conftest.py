@@ -2,7 +2,7 @@ import pytest
 from run_folders import norewind
 from servers import MODEL, lines, table
 
-from norewind.scoring.metrics import Diverged
+from norewind.errors import Diverged
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy of it, to change."""
+    """A copy of that run, which a test may change."""
     import shutil
 
     return shutil.copytree(trained, tmp_path / "run")
@@ -31,6 +31,6 @@ def diverge(monkeypatch):
         def check(*_):
             raise Diverged(f"at sample {sample} it went wrong.", sample)
 
-        monkeypatch.setattr("norewind.scoring.metrics.DivergenceDetector.check", check)
+        monkeypatch.setattr("norewind.scoring.divergence.DivergenceDetector.check", check)
 
     return at

@@ -1,7 +1,6 @@
-"""The limits of the server: connections, headers, patience, the token, queues."""
+"""The limits of the server: connections, headers, timeouts, the token, queues."""
 
 import asyncio
-import json
 import shutil
 import socket
 import threading
@@ -15,12 +14,12 @@ from servers import Server as Client
 from servers import in_a_thread, table
 from starlette.requests import Request
 
-from norewind.serving import access, bodies, queues, server
+from norewind.serving import bodies, page_feed, queues, server
 from norewind.serving.access import is_local
 from norewind.serving.app import application, stream
 from norewind.serving.bodies import Refusal
 from norewind.serving.page_feed import PageFeed
-from norewind.serving.queues import MAX_BATCH, Incoming, LateLabels, PredictionQueue
+from norewind.serving.queues import MAX_BATCH, Incoming, PredictionQueue
 from norewind.serving.service import Service
 from norewind.streams.position import Mark, init_position
 
@@ -32,7 +31,7 @@ def page(token=None):
 
 
 def talk(port: int, sent: bytes, seconds: float = 10) -> bytes:
-    """What the server answers to some bytes until it closes the connection."""
+    """Send bytes, and return everything that the server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), seconds) as connection:
         connection.sendall(sent)
         found = b""
@@ -47,7 +46,7 @@ def test_slow_and_long_headers_are_cut_off(monkeypatch):
         assert talk(port, b"").startswith(b"HTTP/1.1 408")
         assert talk(port, b"GET / HTTP/1.1\r\nHost: local").startswith(b"HTTP/1.1 408")
         assert talk(port, b"GET / HTTP/1.1\r\nX: " + b"x" * (1 << 15)).startswith(b"HTTP/1.1 431")
-        # The second request of a connection has as little time.
+        # The second request of a connection has the same time limit.
         health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
         found = talk(port, health + b"GET /health HTTP/1.1\r\nHo")
         assert found.startswith(b"HTTP/1.1 200")
@@ -55,7 +54,45 @@ def test_slow_and_long_headers_are_cut_off(monkeypatch):
         assert b"400" in talk(port, b"nonsense\r\n\r\n").split(b"\r\n")[0]
 
 
-def test_too_many_connections_are_refused(monkeypatch):
+def test_headers_in_one_piece_are_limited_too():
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: %s\r\n\r\n"
+    with in_a_thread(page()) as port:
+        assert talk(port, head % (b"x" * 60_000)).startswith(b"HTTP/1.1 431")
+        assert talk(port, head % (b"x" * 15_000)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("after", [b"", b"X-More: "], ids=["blank lines", "a header"])
+def test_only_a_whole_request_keeps_a_connection_open(monkeypatch, after):
+    """Neither blank lines nor the body of a request that was answered already count."""
+    monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 0.5)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.5)
+    health = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    with in_a_thread(page()) as port:
+        for request in (health + b"\r\n", health + b"Content-Length: 1000000\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", port), 10) as connection:
+                connection.sendall(request)
+                assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+                connection.sendall(after)
+                assert is_closed_while_sending(connection, b"\r\n")
+
+
+def is_closed_while_sending(connection: socket.socket, piece: bytes) -> bool:
+    """Return whether the server closes the connection while the client keeps sending."""
+    connection.settimeout(0.05)
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            connection.sendall(piece)
+            if connection.recv(65536) == b"":
+                return True
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return True
+    return False
+
+
+def test_too_many_connections_are_rejected(monkeypatch):
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
     with in_a_thread(page()) as port:
         held = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
@@ -93,7 +130,7 @@ def test_the_token(monkeypatch):
         assert client.ask("page.js", headers={"cookie": f"other=1; {value}"})[0] == 200
 
 
-def test_every_answer_keeps_pages_of_others_away():
+def test_every_response_forbids_use_by_other_sites():
     with in_a_thread(page(TOKEN)) as port:
         for path in (b"/", b"/health", b"/nowhere"):
             head = talk(port, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").split(b"\r\n\r\n")[
@@ -103,11 +140,28 @@ def test_every_answer_keeps_pages_of_others_away():
                 assert head.lower().count(b"\r\n" + name + b": ") == 1
 
 
-def test_an_origin_that_is_no_address_is_refused():
+def test_an_invalid_origin_is_rejected():
     with in_a_thread(page()) as port:
         status, answer = Client(None, f"http://127.0.0.1:{port}/").ask("health", headers={"origin": "http://[::1"})
     assert status == 403
     assert answer["error"].startswith("requests from pages of other sites")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "expected"),
+    [
+        ("health", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ("health", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 403),
+        ("page.js", {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors"}, 403),
+        ("", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, 403),
+        ("", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 200),  # a link to the page
+        ("page.js", {"sec-fetch-site": "same-origin"}, 200),
+        ("health", {"sec-fetch-site": "none"}, 200),
+    ],
+)
+def test_a_get_from_another_site_is_rejected_although_it_has_no_origin(path, headers, expected):
+    with in_a_thread(page()) as port:
+        assert Client(None, f"http://127.0.0.1:{port}/").ask(path, headers=headers)[0] == expected
 
 
 def test_addresses_of_this_machine():
@@ -119,7 +173,7 @@ def request(receive) -> Request:
     return Request({"type": "http", "headers": []}, receive)
 
 
-def test_bodies_that_do_not_come(monkeypatch):
+def test_bodies_that_never_arrive(monkeypatch):
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.05)
 
     async def silence():
@@ -138,15 +192,15 @@ def test_bodies_that_do_not_come(monkeypatch):
 
 
 @pytest.mark.parametrize(("path", "status"), [("login", b"413"), ("events", b"401")])
-def test_a_client_may_send_all_of_a_body_that_is_refused(path, status):
-    """Otherwise its connection is reset while it sends, and it never sees why."""
+def test_a_client_may_send_all_of_a_body_that_is_rejected(path, status):
+    """Otherwise the connection would be reset while the client sends, and it would never see the reason."""
     body = b"x" * (12 << 20)  # more than the buffers of both sides hold
     head = b"POST /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
     with in_a_thread(page(TOKEN)) as port:
         assert talk(port, head % (path.encode(), len(body)) + body, 60).split()[1] == status
 
 
-def test_lines_come_as_they_are_sent_whatever_the_pieces():
+def test_lines_do_not_depend_on_the_pieces_they_arrive_in():
     async def lines(*pieces):
         messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
         messages[-1]["more_body"] = False
@@ -158,9 +212,11 @@ def test_lines_come_as_they_are_sent_whatever_the_pieces():
     assert asyncio.run(lines(b"a\nb", b"c\n\n", b"d")) == [b"a", b"bc", b"", b"d"]
     with pytest.raises(Refusal):
         asyncio.run(lines(b"x" * (bodies.MAX_STREAM_LINE_BYTES + 1)))
+    with pytest.raises(Refusal):
+        asyncio.run(lines(b"a\n" + b"x" * (bodies.MAX_STREAM_LINE_BYTES + 1) + b"\nb\n"))  # whole, in one piece
 
 
-def test_requests_of_one_moment_share_a_call_and_too_many_are_refused():
+def test_simultaneous_requests_share_a_call_and_too_many_are_rejected():
     calls = []
 
     def answers(rows):
@@ -196,7 +252,7 @@ def test_requests_that_come_while_another_waits_share_its_call(monkeypatch):
     assert calls == [1, 2]
 
 
-def test_an_error_in_one_call_reaches_those_who_asked():
+def test_an_error_in_a_shared_call_reaches_every_caller():
     async def ask():
         queue = PredictionQueue(lambda rows: 1 / 0, 0.001)
         with pytest.raises(ZeroDivisionError):
@@ -205,7 +261,7 @@ def test_an_error_in_one_call_reaches_those_who_asked():
     asyncio.run(ask())
 
 
-def test_an_error_of_ours_is_answered_in_words(trained, tmp_path):
+def test_an_internal_error_is_answered_without_a_traceback(trained, tmp_path):
     service = Service(shutil.copytree(trained, tmp_path / "run"))
 
     async def fail(*_):
@@ -251,13 +307,22 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
     assert [row["n"] for row, _ in together()] == list(range(MAX_BATCH))
     incoming.drop(incoming.peek(MAX_BATCH))
     assert len(together()) == 5
-    assert len(together()) == 5  # until they are moved past
+    assert len(together()) == 5  # until they are skipped
     incoming.drop(incoming.peek(5))
     assert incoming.progress.here == Mark().after(b"\n" + b"".join(line for _, line in rows(range(MAX_BATCH + 5))))
     threading.Timer(0.05, incoming.close).start()
     while not incoming.ended:
         assert not together()
     assert not incoming.add(rows([1]))
+
+
+def test_incoming_rows_are_limited_in_bytes(monkeypatch):
+    monkeypatch.setattr(queues, "MAX_QUEUE_BYTES", 100)
+    incoming = Incoming(most=1000)
+    assert incoming.add([({}, b"x" * 60)])
+    assert not incoming.add([({}, b"x" * 60)])
+    incoming.set_patience(0)
+    assert incoming.add([({}, b"x" * 60)])
 
 
 def test_an_answer_does_not_wait_for_the_next():
@@ -288,7 +353,7 @@ def test_an_answer_does_not_wait_for_the_next():
     assert b"".join(filter(None, sent)) == b'{"sample": 1}\n{"sample": 2}\n'
 
 
-def test_viewers_are_told_what_is_new():
+def test_viewers_receive_what_is_new():
     feed = PageFeed({"name": "x", "columns": None}, [{"samples": 1, "loss": 2.0}], lambda: {"samples": 1})
     sent, event, content = feed.next_event(None)
     assert (event, content["about"]["name"], len(content["metrics"])) == ("start", "x", 1)
@@ -306,8 +371,27 @@ def test_viewers_are_told_what_is_new():
     assert feed.next_event(sent)[1] == "start"
 
 
-def test_viewers_are_few_and_let_go_at_the_end():
-    """Also one that does not read: nothing is kept for it."""
+def test_the_page_keeps_a_limited_number_of_lines_and_keys(monkeypatch):
+    """Old lines are thinned out, so that the curves still begin early."""
+    monkeypatch.setattr(page_feed, "MAX_KEYS", 3)
+    feed, sent = PageFeed({"name": "x"}), None
+    for number in range(3_000):
+        feed.add_metrics({"samples": number})
+        if number == 2_996:
+            sent, _, _ = feed.next_event(None)
+        assert len(feed.metrics) <= page_feed.MAX_METRICS
+    samples = [line["samples"] for line in feed.metrics]
+    assert samples == sorted(samples)
+    assert samples[-500:] == list(range(2_500, 3_000))
+    assert samples[0] < 500 < len(samples)
+    assert [line["samples"] for line in feed.next_event(sent)[2]["metrics"]] == [2_997, 2_998, 2_999]
+    for key in "abcad":
+        feed.add_rows([{"sample": 1, "key": key, "surprise": 1.0}])
+    assert list(feed.keys) == ["c", "a", "d"]
+
+
+def test_viewers_are_limited_and_disconnected_at_the_end():
+    """This includes a client that does not read: nothing is buffered for it."""
     feed = PageFeed({"name": "x", "columns": None})
     with in_a_thread(application(feed)) as port:
         ask = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -329,46 +413,17 @@ def test_viewers_are_few_and_let_go_at_the_end():
             viewer.close()
 
 
-def test_a_viewer_that_does_not_read_is_cut_off(monkeypatch):
-    monkeypatch.setattr(access, "SEND_SECONDS", 0.2)
+def test_a_viewer_that_does_not_read_is_disconnected(monkeypatch):
+    """Its connection is aborted: closing it would wait until the viewer has read everything."""
+    monkeypatch.setattr(server, "SEND_SECONDS", 0.2)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
     feed = PageFeed({"name": "x" * 1_000_000, "columns": None})
     with in_a_thread(application(feed)) as port, socket.create_connection(("127.0.0.1", port), 10) as viewer:
         viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert viewer.recv(10)
-        end = time.monotonic() + 20
-        while feed.viewers:
+        client, end = Client(None, f"http://127.0.0.1:{port}/"), time.monotonic() + 20
+        assert client.ask("health")[0] == 429
+        while feed.viewers or client.ask("health")[0] == 429:
             feed.restart()  # all of it is sent again
             assert time.monotonic() < end
             time.sleep(0.1)
-
-
-def test_a_row_is_saved_while_it_moves(tmp_path):
-    """In the middle of `done`, and in the middle of `save`."""
-    labels = LateLabels(tmp_path, 10, 0)
-    labels.add("a", {"x": 1})
-
-    class Moving(dict):
-        def __delitem__(self, id):
-            labels.save()  # before it is removed here
-            before.append(json.loads(labels.path.read_text()))
-            super().__delitem__(id)
-
-        def copy(self):
-            return dict(self)
-
-    before = []
-    labels.unlabeled = Moving(labels.unlabeled)
-    labels.done("a", 1)
-    labels.save()
-    assert before == [json.loads(labels.path.read_text())] == [{"a": [1, {"x": 1}]}]
-
-    class Copied(dict):
-        def copy(self):
-            found = dict(self)
-            labels.done("b", 2)  # between the two copies
-            return found
-
-    labels.add("b", {"x": 2})
-    labels.unlabeled = Copied(labels.unlabeled)
-    labels.save()
-    assert json.loads(labels.path.read_text())["b"] == [2, {"x": 2}]

@@ -25,7 +25,7 @@ def test_the_page_of_a_service_follows_what_is_learned(run):
         assert page.text("#name") == "run"
         assert "gru-4" in page.text("#about")
         assert page.run(PATHS) >= 3
-        # Rows that are learned appear without a click.
+        # New rows appear without a click.
         answers = []
         sending = threading.Thread(target=lambda: answers.extend(server.stream(table(250, 300))))
         sending.start()
@@ -35,7 +35,7 @@ def test_the_page_of_a_service_follows_what_is_learned(run):
         page.wait("return document.querySelectorAll('#surprise rect').length > 150")
         assert page.run("return document.querySelectorAll('#top tr').length") == 8
         assert "healthy" in page.text("#tiles")
-        # Every control does what it says.
+        # Every control works.
         before = page.run(PATHS)
         page.click("#legend button[data-curve=loss]")
         assert page.run(PATHS) == before - 1
@@ -54,7 +54,7 @@ def test_the_page_of_a_service_follows_what_is_learned(run):
         assert page.text("#tiles") == shown
         page.click("#pause")
         page.wait("return document.querySelector('#tiles').textContent.includes('555')")
-        # With the keyboard alone: the first thing that Tab reaches is a control.
+        # With the keyboard alone: Tab reaches a control first.
         page.type("body", "\ue004")
         assert page.run("return document.activeElement.tagName") in ("BUTTON", "SELECT")
         page.resize(400, 900)
@@ -93,8 +93,8 @@ def test_the_page_of_a_text_shows_symbols_and_no_empty_chart():
     about = {"name": "book", "kind": "bytes", "unit": "bits", "model": "gru-4", "source": "book.txt", "columns": None}
     about |= {"has_rows": False, "simple": {"baseline": "order-0 entropy"}}
     feed = PageFeed(about)
-    said = {"prediction": 84, "probability": 0.9, "surprise": 1.0}
-    feed.add_rows([{"sample": n, "symbol": symbol, **said} for n, symbol in enumerate(b"The fox\n", 1)])
+    output = {"prediction": 84, "probability": 0.9, "surprise": 1.0}
+    feed.add_rows([{"sample": n, "symbol": symbol, **output} for n, symbol in enumerate(b"The fox\n", 1)])
     with in_a_thread(application(feed)) as port, browser() as page:
         page.open(f"http://127.0.0.1:{port}/")
         page.wait("return document.querySelector('#link').textContent === 'live'")

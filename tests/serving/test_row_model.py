@@ -1,4 +1,4 @@
-"""What a row would be answered is what `norewind predict` says of it when it has come."""
+"""The service's answer to a row equals what `norewind predict` reports for that row."""
 
 import csv
 import io
@@ -18,12 +18,23 @@ from norewind.streams.stream import BadRow
 from norewind.training.folder import RunFolder, saved_run
 from norewind.training.hooks import Hooks
 from norewind.training.settings import Settings, SettingsError
-from norewind.training.train import train
+from norewind.training.train_folder import train_folder
 
 NAMES = ["ts", "mode", "wind", "power"]
 CASES = {
     "horizons": ("--method", "snap1", "--only-steps", "1", "3", "--inputs", *NAMES, "--targets", "power"),
-    "window": ("--method", "uoro:window=3", "--loss", "gaussian", "--horizon", "2", "--missing", "mean"),
+    "window": (
+        "--method",
+        "uoro:window=3",
+        "--loss",
+        "gaussian",
+        "--horizon",
+        "2",
+        "--missing",
+        "mean",
+        "--copy",
+        "ts",
+    ),
     "classes": ("--method", "snap1", "--loss", "classes", "--targets", "mode", "--horizon", "0"),
     "auto": (),
 }
@@ -48,7 +59,7 @@ def text(rows: list[dict], header: bool = False) -> str:
 
 
 def train_on_61(folder, case):
-    """One row more than a multiple of the window, so that it waits for the others."""
+    """There is one row more than a multiple of the window, so that the last window is partial."""
     source, out = folder / "rows.csv", folder / "run"
     options = CASES[case] if case == "auto" else (*CASES[case], "--hidden", "4")
     source.write_text(text([row(number) for number in range(61)], header=True))
@@ -60,11 +71,11 @@ def test_with_windows_and_deviations_and_lines_as_they_are_read(tmp_path):
     source, model = train_on_61(tmp_path, "window")
     check_answers(source, model)
     for number in range(30, 36):
-        assert model.stream.written(row(number))[1].decode() == text([row(number)])
-    assert model.stream.written({"power": 3}) == (dict(zip(NAMES, ("", "", "", "3"), strict=True)), b",,,3\n")
+        assert model.stream.read_back(row(number))[1].decode() == text([row(number)])
+    assert model.stream.read_back({"power": 3}) == (dict(zip(NAMES, ("", "", "", "3"), strict=True)), b",,,3\n")
     for bad in ({"power": "x"}, {"wind": [1]}, {"mode": "a\nb"}, {"power": 1e39}, {"mode": "\ud800"}):
         with pytest.raises(BadRow):
-            model.stream.written(bad)
+            model.stream.read_back(bad)
 
 
 @pytest.mark.slow
@@ -74,9 +85,9 @@ def test_with_horizons_classes_and_the_default(case, tmp_path):
 
 
 def check_answers(source, model):
-    """What a row would be answered is what `norewind predict` says of it when it has come."""
+    """The same row is answered the same by the service and by `norewind predict`."""
     new = [row(61), {**row(61), "mode": "never seen", "wind": None}, {"wind": 3, "power": 1.5}]
-    answers = model.answers(new)
+    answers = model.answers([model.stream.read_back(one)[0] for one in new])
     assert len(answers) == 3
     settings, saved = saved_run(source.parent / "run")
     start = source.read_text()
@@ -86,7 +97,7 @@ def check_answers(source, model):
         expected.pop("line")
         assert answer.keys() == expected.keys()
         assert answer["sample"] == 62
-        # `predict` numbers the rows from where it begins.
+        # `predict` numbers rows from its own start.
         found, expected = flat(relative(answer)), flat(relative(expected))
         words = [name for name, value in expected.items() if isinstance(value, str)]
         assert [found.pop(name) for name in words] == [expected.pop(name) for name in words]
@@ -100,29 +111,29 @@ def relative(entry: dict) -> dict:
 
 
 def flat(entry) -> dict:
-    """Nested entries under one name each; None as NaN, since nothing is equal to it but itself."""
+    """Flatten nested entries, with NaN for None."""
     if not isinstance(entry, dict):
         return {"": float("nan") if entry is None else entry}
     return {f"{name}.{inner}": value for name, part in entry.items() for inner, value in flat(part).items()}
 
 
 def model_of(folder) -> SeriesModel:
-    """The model of a run folder, as the service has it."""
+    """Provide the model of a run folder, as in the service."""
     begun, incoming = [], Incoming(10)
     incoming.close()
     settings, _ = saved_run(folder)
     with RunFolder(folder) as held:
         hooks = Hooks(begin=lambda training: begun.append(SeriesModel(training)))
-        train(settings, held, continues=True, source=incoming, hooks=hooks)
+        train_folder(settings, held, continues=True, source=incoming, hooks=hooks)
     return begun[0]
 
 
-def test_a_row_that_is_nested_too_deeply_is_refused(run):
+def test_a_row_that_is_nested_too_deeply_is_rejected(run):
     row = {"wind": 1.0, "power": 1.0}
     for _ in range(100_000):
         row = {"wind": 1.0, "power": 1.0, "more": row}
     with pytest.raises(BadRow, match="too deeply"):
-        model_of(run).stream.written(row)
+        model_of(run).stream.read_back(row)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +143,7 @@ def test_a_row_that_is_nested_too_deeply_is_refused(run):
         (Settings("rows.csv", key="sensor", share=True), "one model for all keys"),
     ],
 )
-def test_what_cannot_be_served_is_refused_with_another_way(tmp_path, monkeypatch, settings, words):
+def test_runs_that_cannot_be_served_are_rejected_with_an_alternative(tmp_path, monkeypatch, settings, words):
     monkeypatch.setattr("norewind.serving.service.saved_run", lambda folder: (settings, None))
     with pytest.raises(SettingsError, match=f"{words}.*norewind watch"):
         Service(tmp_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from run_folders import everything, norewind
 
-from norewind.serving.queues import LateLabels
+from norewind.serving.late_labels import LateLabels
 from norewind.storage.checkpoint import CheckpointError
 from norewind.training.log import read_log
 
@@ -29,14 +29,14 @@ def shared(trained, tmp_path_factory):
 
 
 def test_learning_in_the_service_is_training(run, tmp_path):
-    """Rows through /stream and /learn leave what `norewind train` leaves on the same rows, bit for bit."""
+    """Rows sent to /stream and /learn give the same run folder as `norewind train` on the same rows, bit for bit."""
     source = tmp_path / "rows.jsonl"
     source.write_text(lines(table(360)))
     assert norewind("train", source, "--out", tmp_path / "whole", *MODEL) == 0
     with served(run) as server:
         answers = server.stream(table(40, 300))
         assert [answer["sample"] for answer in answers] == list(range(301, 341))
-        # A stream that stays open does not hold up the end.
+        # An open stream does not delay the shutdown.
         idle = socket.create_connection(("127.0.0.1", int(server.address.rsplit(":", 1)[1].rstrip("/"))))
         idle.sendall(b"POST /stream HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         status, answer = server.ask("learn", {"rows": table(20, 340)})
@@ -45,11 +45,11 @@ def test_learning_in_the_service_is_training(run, tmp_path):
         assert b"0\r\n\r\n" in idle.recv(10_000)
         idle.close()
     whole, part = everything(tmp_path / "whole"), everything(run)
-    # The line of metrics at the end of the stream stands where the run was cut.
+    # The metrics are not compared: they have an extra line where the service took over.
     for name in ("arrays", "predictions", "samples", "tally", "score", "divergence"):
         assert whole[name] == part[name], name
     assert answers == read_log(run / "predictions.jsonl")[300:340]
-    # And the folder is a run like any other: the same stream goes on.
+    # The folder is an ordinary run: `resume` continues the same stream.
     assert norewind("predict", run, source) == 0
     assert norewind("forecast", run, "--steps", "2") == 0
     assert norewind("resume", run, "--source", source, "--quiet") == 0
@@ -68,7 +68,7 @@ def test_predicting_changes_nothing(shared):
     assert second[1]["rows"][1]["forecast"] != first[1]["forecast"]
     after = shared.ask("health")[1]
     assert after["accepted"] == before["accepted"]
-    # What had been forecast of the row is the same when it really comes.
+    # The forecast of a row is the same when the row is learned from.
     came = shared.stream([row])[0]
     assert came["prediction"] == first[1]["prediction"]
     assert came["surprise"] == first[1]["surprise"]
@@ -87,6 +87,9 @@ def test_predicting_changes_nothing(shared):
         ("predict", b'{"rows": [{}], "ids": []}', 400, "one id for each"),
         ("predict", b'{"row": {}, "id": 7}', 400, "Expected `str | null`, got `int` - at `$.id`"),
         ("predict", b'{"row": {}, "what": 7}', 400, "`what`"),
+        ("predict", b'{"row": {"wind": 1}, "id": "\\ud800"}', 400, "an unpaired surrogate"),
+        ("predict", b'{"rows": [{"wind": 1}], "ids": ["\\ud800"]}', 400, "an unpaired surrogate"),
+        ("predict", b'{"row": {}, "\\ud800": 7}', 400, "an unpaired surrogate"),
         ("predict", b'{"row": {"wind": "high"}}', 400, "column 'wind': 'high' is not a number"),
         ("learn", b'{"row": {"wind": "high"}}', 400, "column 'wind'"),
         ("learn", b'{"row": {"wind": 1, "power": 1, "v": "\\ud800"}}', 400, "an unpaired surrogate"),
@@ -96,7 +99,7 @@ def test_predicting_changes_nothing(shared):
         ("health", b"{}", 405, "Method Not Allowed: POST /health"),
     ],
 )  # fmt: skip
-def test_bad_requests_are_refused_with_the_place(shared, path, body, status, words):
+def test_bad_requests_are_rejected_with_the_location(shared, path, body, status, words):
     found, answer = shared.ask(path, body)
     assert found == status
     assert words in answer["error"]
@@ -113,7 +116,7 @@ def test_a_bad_line_of_a_stream_is_answered_in_its_place(shared):
     assert "object" in third["error"]
 
 
-def test_other_sites_and_other_names_are_refused(shared):
+def test_other_sites_and_other_names_are_rejected(shared):
     assert shared.ask("health", headers={"host": "evil.example"})[0] == 403
     assert shared.ask("learn", {"row": {"wind": 1}}, headers={"origin": "http://evil.example"})[0] == 403
     assert shared.ask("health", headers={"origin": shared.address.rstrip("/")})[0] == 200
@@ -144,18 +147,18 @@ def test_prometheus_text(shared):
     assert buckets[-1] == float(entries["norewind_predict_seconds_count"])
 
 
-def test_full_queues_are_answered_with_429_and_nothing_is_taken(shared):
+def test_full_queues_respond_with_429_and_accept_nothing(shared):
     before = shared.ask("health")[1]["accepted"]
     status, answer = shared.ask("learn", {"rows": table(65, 300)})
     assert status == 429
     assert "too busy" in answer["error"]
     assert shared.ask("health")[1]["accepted"] == before
-    # A stream has to wait instead, and loses nothing.
+    # A stream is delayed instead, and loses nothing.
     assert len(shared.stream(table(300, 300))) == 300
 
 
-def test_more_predictions_than_can_be_answered_soon_are_refused_at_once(shared):
-    """Requests that all come while the service is held up: some are answered, the others get 429, and none waits."""
+def test_more_predictions_than_can_be_answered_soon_are_rejected_immediately(shared):
+    """Of requests that arrive while the service is blocked, some are answered and the others get 429 immediately."""
     port = int(shared.address.rsplit(":", 1)[1].rstrip("/"))
     connections = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(400)]
     body = b'{"row": {"wind": 0.5}}'
@@ -175,22 +178,45 @@ def test_more_predictions_than_can_be_answered_soon_are_refused_at_once(shared):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
 def test_the_examples_of_the_page(shared):
-    """Every command in docs/serve.md is answered like it says: with the same entries."""
+    """Every command in docs/serve.md gets a response with the entries shown there."""
     page = Path(__file__).parents[2] / "docs" / "serve.md"
     blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     examples = [part for block in blocks for part in re.findall(r"^\$ (.*)\n((?:\{.*\n)+)", block, re.MULTILINE)]
     assert len(examples) == 6
     for command, shown in examples:
         command = command.replace("http://localhost:8000/", shared.address)
-        said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout
-        expected, found = ([json.loads(line) for line in part.splitlines()] for part in (shown, said))
+        output = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout
+        expected, found = ([json.loads(line) for line in part.splitlines()] for part in (shown, output))
         assert [list(entry) for entry in found] == [list(entry) for entry in expected], command
         for one, other in zip(found, expected, strict=True):
             assert one.get("error") == other.get("error")
 
 
+SLOW = """
+import sys, time
+from norewind.cli import main
+from norewind.training.training_loop import Training
+
+learn = Training.learn
+Training.learn = lambda self, taken: (time.sleep(1), learn(self, taken))
+main(sys.argv[1:])
+"""
+
+
+def test_rows_not_learned_from_at_shutdown_are_reported(run):
+    """They were accepted with 202, so they are saved or reported, and the exit code is not that of a signal."""
+    with served(run, "--drain-seconds", "0", python=("-c", SLOW)) as server:
+        for start in (300, 556):
+            assert server.ask("learn", {"rows": table(256, start)})[0] == 202
+        assert server.end() == 4
+        output = server.process.stderr.read()
+    first, last = map(int, re.search(r"rows (\d+) to (\d+) were accepted but not saved", output).groups())
+    assert (last, first - 1) == (812, everything(run)["samples"])
+    assert "--drain-seconds 0" in output
+
+
 @pytest.mark.slow
-def test_what_is_durable_survives_a_kill_and_labels_wait_on(run):
+def test_durable_rows_survive_a_kill_and_labels_keep_waiting(run):
     settings = run / "settings.toml"
     text, changed = re.subn(r"checkpoint_seconds = .*", "checkpoint_seconds = 0.2", settings.read_text())
     assert changed == 1
@@ -240,7 +266,7 @@ def test_damaged_rows_that_wait_for_labels_end_the_command(run, capsys):
     assert "learning" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_a_number_of_a_waiting_row_that_is_none(tmp_path):
+def test_an_invalid_number_of_a_waiting_row(tmp_path):
     (tmp_path / "waiting.json").write_text('{"a": ["x", {}]}')
     with pytest.raises(CheckpointError, match="damaged"):
-        LateLabels(tmp_path, 10, 0)
+        LateLabels(tmp_path, ["x"], most=10, durable=0)

@@ -1,4 +1,4 @@
-"""`norewind watch`: a folder as it grows."""
+"""`norewind watch` shows a run folder as it grows."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from norewind.storage.checkpoint import _write, read
 from norewind.training.log import LogTail
 
 
-def test_a_log_is_followed_also_when_it_is_cut(tmp_path):
+def test_a_log_is_followed_even_if_it_is_truncated(tmp_path):
     path = tmp_path / "log.jsonl"
     tail = LogTail(path)
     assert tail.new() == (False, [])
@@ -29,7 +29,7 @@ def test_a_log_is_followed_also_when_it_is_cut(tmp_path):
     assert tail.new() == (False, [{"a": 3}, {"a": 4}])
     path.write_text('{"a": 1}\n')
     assert tail.new() == (True, [{"a": 1}])
-    # Cut off and grown beyond where it was, between two looks.
+    # Truncated and grown beyond its previous length between two reads.
     path.write_text('{"b": 7}\n{"b": 8}\n')
     assert tail.new() == (True, [{"b": 7}, {"b": 8}])
     path.write_text("".join(f'{{"n": {n}}}\n' for n in range(1000)))
@@ -57,7 +57,7 @@ def test_the_age_of_the_newest_line_is_that_of_the_file_not_of_the_page(run):
     assert feed.status()["silent"] is None
 
 
-def test_a_run_that_has_ended_has_no_speed(run):
+def test_an_ended_run_has_no_speed(run):
     feed = FolderFeed(run)
     feed.add_metrics({"samples": 200, "seconds": 1.0})
     feed.add_metrics({"samples": 300, "seconds": 3.0})
@@ -68,7 +68,7 @@ def test_a_run_that_has_ended_has_no_speed(run):
     assert feed.status()["speed"] is None
 
 
-def test_a_run_that_is_resumed_begins_again_on_the_page(run):
+def test_the_page_starts_over_when_a_run_is_resumed(run):
     feed = FolderFeed(run)
     before = len(feed.metrics)
     metrics = run / "metrics.jsonl"
@@ -87,7 +87,7 @@ def test_a_log_that_cannot_be_read_has_no_new_lines(tmp_path):
 
 
 def test_the_page_reads_only_what_the_feed_sends(run):
-    """Also where there is no browser to open it in."""
+    """It is served even if there is no browser to open it in."""
     script, sent = (resources.files("norewind.serving") / "page" / "page.js").read_text(), about(run)
     assert {"targets", "steps"} == set(re.findall(r"about\.columns\.(\w+)", script)) == sent["columns"].keys()
     assert set(re.findall(r"about\.(\w+)", script)) <= sent.keys()
@@ -95,7 +95,7 @@ def test_the_page_reads_only_what_the_feed_sends(run):
 
 @pytest.mark.usefixtures("shared_programs")
 class TestWatch:
-    """`norewind watch` of a folder that anybody may have written to."""
+    """`norewind watch` on a folder that anyone may have written to."""
 
     @pytest.fixture
     def run(self, whole, tmp_path):
@@ -123,4 +123,4 @@ class TestWatch:
         _write(path.parent, int(path.name[:15]), arrays, {**entries, "divergence": "x"})
         feed = FolderFeed(run)
         assert feed.status()["divergence"] == "healthy"
-        assert feed._checkpoint == newest(run)  # and is not read again at every look
+        assert feed._checkpoint == newest(run)  # and is not read again every time

@@ -1,4 +1,4 @@
-"""Checkpoints: what goes in comes out, and nothing else ever comes out."""
+"""A checkpoint is loaded exactly as it was saved, or rejected."""
 
 import hashlib
 import json
@@ -37,13 +37,13 @@ TREE = {
 
 
 def named(folder: Path, content: bytes, samples: int = 1) -> Path:
-    """A file whose name tells the right checksum, whatever it holds."""
+    """Write a file with any content, whose name has the correct checksum."""
     path = folder / f"{samples:015d}-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
     path.write_bytes(content)
     return path
 
 
-def test_every_kind_of_array_comes_back_bit_for_bit(tmp_path):
+def test_every_kind_of_array_is_restored_bit_for_bit(tmp_path):
     path = save(tmp_path, 12, TREE, {"words": "ä\n", "left": [1, None]})
     tree, extra = load(path, jax.tree.map(jnp.zeros_like, TREE))
     assert same_bits(tree, TREE)
@@ -51,14 +51,14 @@ def test_every_kind_of_array_comes_back_bit_for_bit(tmp_path):
     assert extra["version"] == norewind.__version__
 
 
-def test_double_precision_comes_back(tmp_path, x64):
+def test_double_precision_is_restored(tmp_path, x64):
     tree = {"a": jnp.array([0.1, 1 / 3]), "b": jnp.array([1e-300j]), "c": jnp.array(2**40)}
     assert tree["a"].dtype == jnp.float64
     assert same_bits(load(save(tmp_path, 0, tree, {}), tree)[0], tree)
 
 
 @pytest.mark.parametrize("make", [norewind.uoro, norewind.estimators.dni])
-def test_a_restored_run_goes_on_as_the_original(tmp_path, make):
+def test_a_restored_run_continues_as_the_original(tmp_path, make):
     cell = norewind.cells.lstm(inputs=3, hidden=2, outputs=3)
     learner = norewind.online(make(cell.transition, norewind.losses.cross_entropy), optax.adam(1e-2))
     start = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
@@ -70,7 +70,7 @@ def test_a_restored_run_goes_on_as_the_original(tmp_path, make):
 
 
 def test_a_step_after_saving_does_not_reach_into_the_checkpoint(tmp_path):
-    """Arrays are copied when they are handed over, not when they are written."""
+    """Arrays are copied when they are passed in, not when they are written."""
     leaf = np.ones(3)
     writer = Writer(tmp_path)
     writer.submit(1, {"a": leaf}, {}, before=lambda: leaf.fill(2))
@@ -84,7 +84,7 @@ def test_only_the_newest_stay(tmp_path):
     assert [int(path.name[:15]) for path in checkpoints(tmp_path)] == [9_999, 10_000]
 
 
-def test_what_a_crash_left_is_neither_found_nor_kept(tmp_path):
+def test_leftovers_of_a_crash_are_removed(tmp_path):
     path = save(tmp_path, 5, {"a": jnp.zeros(1)}, {})
     half = tmp_path / f".{path.name}.123.part"
     half.write_bytes(path.read_bytes()[:50])
@@ -95,7 +95,7 @@ def test_what_a_crash_left_is_neither_found_nor_kept(tmp_path):
     assert (tmp_path / "notes.safetensors").exists()
 
 
-def test_an_error_in_the_background_comes_to_the_front(tmp_path, monkeypatch):
+def test_an_error_in_the_background_is_raised_in_the_foreground(tmp_path, monkeypatch):
     writer = Writer(tmp_path)
     writer.submit(1, {"a": jnp.zeros(100)}, {})
     writer.wait()
@@ -111,7 +111,7 @@ def test_an_error_in_the_background_comes_to_the_front(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == [good.name]
     read(good)
-    # Once there is room again, it goes on.
+    # It continues once there is space again.
     writer.submit(4, {"a": jnp.ones(100)}, {})
     writer.wait()
     assert len(checkpoints(tmp_path)) == 2
@@ -122,29 +122,29 @@ def test_every_flipped_byte_is_noticed(tmp_path):
     content = path.read_bytes()
     for place in range(len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
-        with pytest.raises(DamagedError, match="do not have the checksum"):
+        with pytest.raises(DamagedError, match="do not match the checksum"):
             read(path)
 
 
-def test_arrays_beside_the_run_come_back_bit_for_bit(tmp_path):
+def test_extra_arrays_are_restored_bit_for_bit(tmp_path):
     arrays = [np.array([[1.5, np.nan], [-0.0, np.inf]]).T, np.zeros((0, 3), np.int32), np.array(7), np.array([True])]
     run = {"['extra 1']": jnp.arange(3.0), "double": np.arange(2) / 3}
     extra = {"list": [None, *arrays], "inside": {"array": arrays[0], "stored as": "x"}, "text": "stored as"}
-    restored, beside = load(save(tmp_path, 5, run, extra), run)
+    restored, metadata = load(save(tmp_path, 5, run, extra), run)
     assert same_bits(run, restored)
     assert isinstance(restored["double"], np.ndarray)
-    assert beside["list"][0] is None
-    assert same_bits(beside["list"][1:], arrays)
-    assert same_bits(beside["inside"].pop("array"), arrays[0])
-    assert (beside["inside"], beside["text"]) == ({"stored as": "x"}, "stored as")
+    assert metadata["list"][0] is None
+    assert same_bits(metadata["list"][1:], arrays)
+    assert same_bits(metadata["inside"].pop("array"), arrays[0])
+    assert (metadata["inside"], metadata["text"]) == ({"stored as": "x"}, "stored as")
     with pytest.raises(TypeError, match="a set is neither JSON nor a NumPy array"):
         save(tmp_path, 6, run, {"set": {1}})
 
 
-def test_an_array_that_is_not_there_is_noticed(tmp_path):
+def test_a_missing_array_is_noticed(tmp_path):
     for name in ("nothing", [], None):
         about = {"norewind": json.dumps({"format": FORMAT, "position": {"stored as": name}})}
-        with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        with pytest.raises(CheckpointError, match="not a complete safetensors file"):
             read(named(tmp_path, safetensors.numpy.save({"a": np.zeros(1)}, about)))
 
 
@@ -158,7 +158,7 @@ def test_every_truncation_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
-def test_another_format_is_refused_in_words(tmp_path, monkeypatch, other):
+def test_another_format_is_rejected_with_an_explanation(tmp_path, monkeypatch, other):
     monkeypatch.setattr(checkpoint, "FORMAT", other)
     monkeypatch.setattr(norewind, "__version__", "9.9")
     path = save(tmp_path, 5, {"a": jnp.zeros(1)}, {"format": FORMAT})
@@ -167,18 +167,18 @@ def test_another_format_is_refused_in_words(tmp_path, monkeypatch, other):
         CheckpointError, match=f"format {other} and was written by norewind 9.9. .* Use the version"
     ) as caught:
         read(path)
-    # It is sound: nobody should go back to an older one because of it.
+    # The checkpoint is valid, so there is no reason to return to an older one.
     assert not isinstance(caught.value, DamagedError)
 
 
 @pytest.mark.parametrize("version", [str(FORMAT), None, 0, -1, True, float(FORMAT), [FORMAT]])
-def test_a_format_that_cannot_be_is_refused(tmp_path, version):
+def test_an_invalid_format_is_rejected(tmp_path, version):
     content = safetensors.numpy.save({"a": np.zeros(1)}, {"norewind": json.dumps({"format": version})})
     with pytest.raises(CheckpointError, match="has format"):
         read(named(tmp_path, content))
 
 
-def test_another_models_checkpoint_is_refused_by_name_and_shape(tmp_path):
+def test_another_models_checkpoint_is_rejected_by_name_and_shape(tmp_path):
     path = save(tmp_path, 5, {"w": jnp.zeros((2, 3)), "b": jnp.zeros(2)}, {})
     with pytest.raises(CheckpointError, match=r"\['b'\] is float32 of shape \(2,\) in the checkpoint, .* shape \(4,\)"):
         load(path, {"w": jnp.zeros((2, 3)), "b": jnp.zeros(4)})
@@ -190,7 +190,7 @@ def test_another_models_checkpoint_is_refused_by_name_and_shape(tmp_path):
         load(path, {"w": jnp.zeros((2, 3)), "b": jnp.zeros(2), "u": jnp.zeros(2)})
 
 
-def test_other_names_and_missing_files_are_refused(tmp_path):
+def test_other_names_and_missing_files_are_rejected(tmp_path):
     with pytest.raises(CheckpointError, match="not named like a checkpoint"):
         read(tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match="cannot be read: No such file"):
@@ -228,7 +228,7 @@ GOOD = {"__metadata__": {"norewind": json.dumps({"format": FORMAT})}}
     ],
     ids=range(17),
 )
-def test_bombs_and_nonsense_are_refused(tmp_path, content):
+def test_bombs_and_garbage_are_rejected(tmp_path, content):
     with pytest.raises(CheckpointError):
         load(named(tmp_path, content), {"a": jnp.zeros(2)})
 
@@ -239,7 +239,7 @@ def place(tmp_path_factory):
 
 
 def refused_or_whole(place, content):
-    """Whatever the bytes are: the arrays that were asked for, or a CheckpointError."""
+    """Any bytes give the requested arrays, or a CheckpointError."""
     path = named(place, content)
     like = {"a": jnp.zeros(2)}
     try:
@@ -253,7 +253,7 @@ def refused_or_whole(place, content):
     assert extra["format"] == 1
 
 
-# A slow machine is no reason to fail.
+# A slow machine must not make the test fail.
 fuzzed = settings(
     derandomize=True, deadline=None, max_examples=80, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -292,7 +292,7 @@ def test_arbitrary_headers_give_nothing_but_a_checkpoint_error(place, entries, a
 @fuzzed
 @given(spot=st.integers(0, 400), new=st.binary(min_size=1, max_size=4))
 def test_a_forged_checkpoint_gives_nothing_but_a_checkpoint_error(place, spot, new):
-    """Bytes are replaced in a good file, and the name tells the new checksum."""
+    """Bytes are replaced in a valid file, and its name has the new checksum."""
     about = {"norewind": json.dumps({"format": 1, "samples": 3})}
     good = safetensors.numpy.save({"['a']": np.ones(2, np.float32)}, about)
     spot %= len(good)
@@ -341,6 +341,13 @@ def test_the_newest_of_twins_stays(tmp_path):
     for number in range(8):
         path = checkpoint.save(tmp_path, 5, {"number": np.full(1, number)}, keep=1)
         assert checkpoint.checkpoints(tmp_path) == [path]
+
+
+def test_a_checkpoint_removes_no_later_ones(tmp_path):
+    """A process that was paused may have lost the run to another one, which continues from a later checkpoint."""
+    later = [checkpoint.save(tmp_path, samples, {"number": np.zeros(1)}) for samples in (2, 3)]
+    own = checkpoint.save(tmp_path, 1, {"number": np.zeros(1)}, keep=1)
+    assert checkpoints(tmp_path) == [own, *later]
 
 
 def test_rows_that_wait_are_saved_as_arrays(tmp_path):

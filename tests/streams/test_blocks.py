@@ -1,4 +1,4 @@
-"""Many lines read together are what they are one by one: samples, positions, counts and errors."""
+"""Reading many lines together gives the same samples, positions, counts and errors as reading them one by one."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from norewind.streams.stream import BadRow
 from norewind.streams.table.conversion import Key
 from norewind.streams.table.python_rows import PythonRows
 
+# The first rows, from which column types are inferred.
 FIRST, GOOD = {"a": 1, "mode": "eco", "t": "2024-05-01", "b": 2}, 12
-"""The first rows, by which columns are judged."""
 
 
 def first_of(self, peek, count=1):
@@ -25,7 +25,7 @@ def first_of(self, peek, count=1):
 
 @pytest.fixture
 def one_by_one(monkeypatch):
-    """Calls a function with streams that read every row on its own."""
+    """Call a function with streams that read every row separately."""
 
     whole = PythonRows.peek
 
@@ -33,7 +33,7 @@ def one_by_one(monkeypatch):
         with monkeypatch.context() as patched:
             for source in (Source, PythonRows):
                 patched.setattr(source, "peek", partialmethod(first_of, source.peek))
-            # Columns are judged by the same first rows.
+            # Columns are inferred from the same first rows.
             patched.setattr(PythonRows, "preview", whole)
             return function()
 
@@ -99,7 +99,7 @@ def options_of(data, keyed):
 
 
 def drained(make, source, counts, options):
-    """All samples, the positions and how it ended, be it at once."""
+    """Return all samples, the positions, and how the stream ended, possibly at once."""
     try:
         return drain(row_stream(source, make, **options), counts)
     except StreamError as error:
@@ -146,7 +146,7 @@ ODD = [
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("bad", ["stop", "skip"])
 @pytest.mark.parametrize("column", range(4))
-def test_one_odd_field_among_plain_ones(one_by_one, column, bad, keyed):
+def test_one_unusual_field_among_plain_ones(one_by_one, column, bad, keyed):
     options = {"inputs": ["a", "t"], "targets": ["b"], "copy": ["t"], "bad": bad, "missing": bad}
     options |= {"key": "mode"} if keyed else {"inputs": ["a", "mode", "t"]}
     rows = [[f"{i * i % 7}.5", f"m{i % 3}", f"2024-05-{i + 1}", str(-i)] for i in range(10, 31)]
@@ -178,11 +178,11 @@ def test_rows_of_other_shards_are_left_to_the_next_take(one_by_one, number):
     ids=["blank lines", "mark", "mark before an object", "objects across lines", "two objects in a line"],
 )
 @pytest.mark.parametrize("bad", ["stop", "skip"])
-def test_lines_that_are_not_what_they_seem(one_by_one, text, read_options, bad):
+def test_lines_that_look_like_something_else(one_by_one, text, read_options, bad):
     check(text.encode(), [30], {"read_options": read_options, "bad": bad}, one_by_one)
 
 
-def test_a_byte_order_mark_is_no_part_of_a_category(one_by_one):
+def test_a_byte_order_mark_is_not_part_of_a_category(one_by_one):
     options = {"read_options": ReadOptions(header=False), "inputs": ["1"], "targets": ["2"]}
     check(("\ufeff" + "eco,1\nfast,2\n" * 9).encode(), [30], options, one_by_one)
     with Pipe(("\ufeff" + "eco,1\nfast,2\n" * 9).encode()) as source:
@@ -205,7 +205,7 @@ def test_a_key_is_the_json_of_its_value(value):
     assert Key("key").of(value) == json.dumps(value).encode()
 
 
-def test_a_line_that_goes_on_after_the_run_has_read_it_is_no_row(tmp_path):
+def test_a_line_that_grows_after_it_was_read_is_a_bad_row(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a\n" + "1\n2\n" * 5 + "3")
     with RowStream(Source(path, final=True)) as stream:
@@ -271,7 +271,7 @@ def test_rows_from_python(one_by_one, data, rows, counts):
 
 
 def test_a_plain_file_is_read_in_blocks(tmp_path, monkeypatch):
-    """Or the fast path would be a dead one."""
+    """This makes sure that the fast path is used."""
     path = tmp_path / "rows.csv"
     path.write_text("key,a,b\n" + "".join(f"k{i % 7},{i * i % 11},{i / 3!r}\n" for i in range(30_000)))
     sizes, drop = [], Source.drop
@@ -291,7 +291,7 @@ def test_a_plain_file_is_read_in_blocks(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "values", [["a", "b c"], ['"', "a"], ["\\", "a"], ["a\n", "b"], ["ä", "b"], ["\x7f"], ["1", 1, True, 1.5], []]
 )
-def test_many_keys_at_once_are_those_one_by_one(values):
+def test_many_keys_are_converted_like_single_ones(values):
     key = Key("sensor")
     assert key.of_all(values) == [key.of(value) for value in values]
     for bad in ("", None, [1]):

@@ -1,4 +1,4 @@
-"""What a table holds, which columns are used, and what becomes of them."""
+"""The columns of a table are inferred, selected and converted."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stream_pipes import Pipe, loaded, quick, row_stream, saved
 
-from norewind.streams import ReadOptions, RowStream, Source, StreamError, afresh
+from norewind.streams import ReadOptions, RowStream, Source, StreamError, restart_position
 from norewind.streams.table.columns import as_time, infer_kind, time_of, times_ahead
 
 JSONL = ReadOptions("jsonl")
@@ -35,14 +35,14 @@ def taken(text, **options):
         (["", None], "number", "empty in the first 2 rows"),
         ([True, False, None], "boolean", ""),
         (["True", "false"], "boolean", ""),
-        ([str(i) for i in range(7, 40)], "number", "it counts the rows"),
+        ([str(i) for i in range(7, 40)], "number", "a row counter"),
         ([str(2 * i) for i in range(40)], "number", ""),
         ([str(i) for i in range(10)], "number", ""),
         ([1_700_000_000 + 60 * i for i in range(40)], "time", "a timestamp"),
         ([1_700_000_000_000 + 60 * i for i in range(40)], "time", "a timestamp"),
         ([1_700_000_000 - 60 * i for i in range(40)], "number", ""),
         ([f"{1958 + i // 12}{i % 12 + 1:02}28" for i in range(2, 25)], "number", "dates, such as 19580328"),
-        ([20240101 + i for i in range(40)], "number", "it counts the rows"),
+        ([20240101 + i for i in range(40)], "number", "a row counter"),
         ([20240150 + 2 * i for i in range(40)], "number", ""),
         (["2024-05-01", "2024/05/02"], "time", "a timestamp"),
         (["2013-01-01T06:00:00Z"], "time", "a timestamp"),
@@ -55,18 +55,28 @@ def test_columns_are_judged_by_most_of_their_first_values(values, kind, why):
     assert infer_kind(values) == (kind, why)
 
 
-def test_times():
+def test_times_are_parsed():
     assert time_of("1970-01-02") == time_of("1970-01-01T19:00-05:00") == 86_400
     assert time_of(1_700_000_000_000) == 1_700_000_000
     assert time_of("1700000000.5") == 1_700_000_000.5
 
 
-def test_what_is_not_used_is_said():
+@pytest.mark.parametrize("words", [("true", "false"), ("True", "False"), (" TRUE", "FALSE ")])
+def test_truth_values_are_the_same_classes_however_they_are_written(words):
+    """A file may have True, and a request for a service has true."""
+    rows = "".join(f"{words[i % 3 == 0]},{i * i % 7}\n" for i in range(12))
+    stream, before = taken("flag,y\n" + rows, read_options=ReadOptions(classes=True), targets=["flag"])
+    assert stream.classes == ["false", "true"]
+    row, _ = stream.read_back({"flag": True, "y": 3})
+    assert stream.peek([row]).targets[0, 0] == before.targets[1, 0]
+
+
+def test_ignored_columns_are_reported():
     rows = "".join(f"{i},2024-01-{i % 28 + 1:02},eco,,{i * i % 11},x\n" for i in range(30))
     stream = stream_of("id,day,mode,label,power,note\n" + rows)
     assert (stream.inputs, stream.targets) == (["power"], ["power"])
     assert stream.ignored == {
-        "id": "it counts the rows",
+        "id": "a row counter",
         "day": "a timestamp",
         "mode": "text",
         "label": "empty in the first 30 rows",
@@ -76,20 +86,20 @@ def test_what_is_not_used_is_said():
     assert stream.ignored["id"] == "not among the inputs"
 
 
-def test_one_odd_first_row_decides_nothing():
+def test_one_unusual_first_row_does_not_decide_the_type():
     stream = stream_of("a,b\n,1\n2,x\n3,3\n4,4\n", bad="skip")
     assert stream.inputs == ["a", "b"]
 
 
 def test_the_number_of_rows_is_never_forecast_by_default():
     rows = "".join(f"{i}\n" for i in range(50))
-    with pytest.raises(StreamError, match=r"no usable numeric column to learn from.*'n' \(it counts the rows\)"):
+    with pytest.raises(StreamError, match=r"no usable numeric column to learn from.*'n' \(a row counter\)"):
         stream_of("n\n" + rows)
     assert stream_of("n\n" + rows, inputs=["n"]).targets == ["n"]
 
 
-def test_the_judgement_needs_no_more_than_its_rows():
-    """And does not depend on the pieces in which they come."""
+def test_the_first_rows_suffice_to_infer_columns():
+    """The result does not depend on the pieces in which they arrive."""
     rows = "a,b\n" + "".join(f"{i * i},{'x' if i >= 100 else i % 5}\n" for i in range(300))
     for sizes in ([1], [7, 100], [1 << 16]):
         with Pipe(rows.encode(), sizes=sizes) as source:
@@ -187,7 +197,7 @@ objects = st.lists(
 @quick
 @given(objects, st.data())
 def test_any_json_resumes_anywhere_and_in_any_cut(rows, data):
-    """Rows that are read give the same samples, whatever the pieces; what is not read is refused in our words."""
+    """Samples do not depend on how the data arrives in pieces, and bad rows are rejected with our own messages."""
     text = "".join(json.dumps(row) + "\n" for row in [*rows, {"a": 1, "b": "eco", "t": "2024-05-01"}])
     names = st.lists(st.sampled_from(["a", "b", "t", "a.x", "a.0"]), unique=True, max_size=3)
     options = {
@@ -232,7 +242,7 @@ times = st.datetimes(datetime(1971, 1, 1), datetime(2090, 1, 1)).map(lambda time
 
 @quick
 @given(times, st.integers(1, 10**7), st.sampled_from(["T", " "]), st.sampled_from(["-", "/"]), st.integers(3, 15))
-def test_regular_times_go_on_as_they_are_written(start, seconds, between, dash, rows):
+def test_regular_times_continue_in_their_format(start, seconds, between, dash, rows):
     every = [start + k * timedelta(seconds=seconds) for k in range(rows + 3)]
     written = [time.isoformat(between)[:10].replace("-", dash) + time.isoformat(between)[10:] for time in every]
     assert times_ahead(written[:rows], 3) == written[rows:]
@@ -244,7 +254,7 @@ def test_regular_times_go_on_as_they_are_written(start, seconds, between, dash, 
 
 @quick
 @given(st.lists(leaf, max_size=6))
-def test_anything_may_stand_where_times_do(values):
+def test_times_ahead_accepts_any_values(values):
     ahead = times_ahead([as_time(value) for value in values], 2)
     assert ahead is None or len(ahead) == 2
 
@@ -255,13 +265,13 @@ def test_months_are_regular_too():
     assert times_ahead(["9999-12-29", "9999-12-30", "9999-12-31"], 1) is None
 
 
-def test_categories_of_another_source_go_on(tmp_path):
+def test_categories_continue_on_another_source(tmp_path):
     (tmp_path / "a.csv").write_text("mode,y\neco,1\nfast,2\n")
     (tmp_path / "b.csv").write_text("y,mode\n1,fast\n2,new\n")
     options = {"inputs": ["mode"], "targets": ["y"]}
     with RowStream(Source(tmp_path / "a.csv"), **options) as stream:
         stream.take(10)
-    with RowStream(Source(tmp_path / "b.csv"), position=afresh(stream.position()), **options) as other:
+    with RowStream(Source(tmp_path / "b.csv"), position=restart_position(stream.position()), **options) as other:
         assert other.take(10).xs.argmax(axis=1).tolist() == [1, 2]
 
 
@@ -277,7 +287,7 @@ def test_categories_of_another_source_go_on(tmp_path):
         ({"times": ["2024"] * 13}, "damaged"),
     ],
 )
-def test_damage_of_what_is_known_of_columns_is_noticed(change, message):
+def test_damaged_column_statistics_are_noticed(change, message):
     with Pipe(b"mode,y\neco,1\nfast,2\n") as source:
         stream = RowStream(source, inputs=["mode"], targets=["y"])
         stream.take(1)

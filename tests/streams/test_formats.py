@@ -25,13 +25,22 @@ def test_the_names_are_those_of_the_settings():
 
 
 @each_format
-def test_what_is_written_is_read_back(name, tmp_path):
+def test_written_rows_are_read_back(name, tmp_path):
     path = tmp_path / "rows"
     path.write_text("".join(lines_of(name)[1]))
     with RowStream(Source(path), read_options=ReadOptions(name, header=False), standardise=False) as stream:
         samples = stream.take(100)
     assert samples is not None
     assert samples.xs.tolist() == [[row["wind"], row["power"]] for row in ROWS]
+
+
+@each_format
+def test_booleans_are_written_as_json_writes_them(name):
+    """The service writes rows of JSON as lines of the run's format."""
+    form = FORMATS[name](ReadOptions(name))
+    row, line = form.write({"on": True, "off": False}, ["on", "off"])
+    assert line == {"csv": "true,false\n", "jsonl": '{"on": true, "off": false}\n'}[name]
+    assert row == {"csv": {"on": "true", "off": "false"}, "jsonl": {"on": True, "off": False}}[name]
 
 
 @each_format

@@ -1,4 +1,4 @@
-"""The order of messages: the same whenever the content is the same, in pieces of any size, resumed anywhere."""
+"""The order of messages depends only on their content, not on the pieces they arrive in or where a run resumes."""
 
 import pytest
 from hypothesis import given
@@ -18,7 +18,7 @@ def messages_of(times):
 
 
 def in_order(rounds, pieces):
-    """Everything that comes out, whatever pieces it comes in."""
+    """Return all messages, fetched in pieces of any size."""
     found = []
     for piece in pieces:
         for message in piece:
@@ -31,7 +31,7 @@ def in_order(rounds, pieces):
 
 
 def interleaved(times, choices):
-    """Partitions in any order, each in its own."""
+    """Interleave partitions in any order, keeping the order within each."""
     queues = [[m for m in messages_of(times) if m.partition == p] for p in range(len(times))]
     while any(queues):
         queue = [q for q in queues if q][choices.draw(st.integers(0, sum(map(bool, queues)) - 1))]
@@ -39,7 +39,7 @@ def interleaved(times, choices):
 
 
 def plain(times):
-    """The definition: of the partitions' next messages, the oldest; of these, that of the lowest partition."""
+    """Return the order by definition: the oldest of the partitions' next messages, then the lowest partition."""
     queues, found = [[m for m in messages_of(times) if m.partition == p] for p in range(len(times))], []
     while any(queues):
         found.append(min((q for q in queues if q), key=lambda q: (q[0].time, q[0].partition)).pop(0))
@@ -75,7 +75,7 @@ def test_a_position_inside_a_round_leads_to_the_rest(times, choices):
         assert in_order(Rounds(offsets, until), [rest]) == whole[cut:]
 
 
-def test_a_silent_partition_keeps_nobody_waiting():
+def test_a_silent_partition_delays_nothing():
     rounds = Rounds({0: 0, 1: 0}, {})
     rounds.add(Message(0, 0, 5, None, b"a"))
     assert not rounds.next_messages(1)  # no round has begun
@@ -83,7 +83,7 @@ def test_a_silent_partition_keeps_nobody_waiting():
     assert rounds.next_messages(1) == [Message(0, 0, 5, None, b"a")]
 
 
-def test_gaps_in_the_offsets_are_no_messages():
+def test_gaps_in_the_offsets_are_not_messages():
     """Deleted messages and the marks of transactions leave gaps."""
     rounds = Rounds({0: 0, 1: 0}, {0: 9, 1: 4})
     rounds.add(Message(0, 3, 1, None, b"a"))
@@ -97,7 +97,7 @@ def test_gaps_in_the_offsets_are_no_messages():
     assert rounds.is_over()
 
 
-def test_what_is_fetched_twice_counts_once():
+def test_messages_fetched_twice_count_once():
     rounds = Rounds({0: 0}, {0: 2})
     for offset in (0, 0, 1, 0, 1):
         rounds.add(Message(0, offset, 0, None, b"a"))
@@ -108,7 +108,7 @@ def test_what_is_fetched_twice_counts_once():
 
 
 @pytest.mark.parametrize("place", [(0, 0), (0, 5), (7, 0), (2**15 - 1, 2**48 - 1)])
-def test_places_are_one_number(place):
+def test_partition_and_offset_are_one_number(place):
     assert message_line(*place) < 0
     assert message_place(message_line(*place)) == place
     assert message_line(*place) >= -(2**63)
@@ -117,7 +117,7 @@ def test_places_are_one_number(place):
 @pytest.mark.parametrize(
     "text", ["kafka://", "kafka:///0", "kafka://t/a", "kafka://t/0,,1", "kafka://t/-1", "kafka://t/99999"]
 )
-def test_addresses_that_name_nothing_are_refused(text):
+def test_addresses_that_name_nothing_are_rejected(text):
     with pytest.raises(StreamError, match="names no topic"):
         Address.of(text)
 

@@ -1,4 +1,4 @@
-"""Streams: the same samples and positions, however they are cut, delivered or resumed, and whatever comes."""
+"""Samples and positions do not depend on how a stream is divided, delivered or resumed, whatever it contains."""
 
 import math
 from functools import reduce
@@ -19,17 +19,17 @@ from norewind.streams import (
     Source,
     StreamError,
     TaskStream,
-    afresh,
+    restart_position,
 )
 
 
 def check_every_way(make, data, counts, sizes):
-    """However a stream is cut, delivered or resumed, it hands out the same, and is where it should be."""
+    """Check that samples and positions do not depend on how a stream is divided, delivered or resumed."""
     with Pipe(data) as source:
         try:
             stream = make(source)
         except StreamError:
-            return  # said before anything is read
+            return  # rejected before anything is read
         samples, positions, end = drain(stream)
     with Pipe(data, sizes) as source:
         in_pieces = drain(make(source), counts, patience=0)
@@ -124,7 +124,7 @@ def test_a_task_is_the_same_every_way(counts, text):
 # Resuming.
 
 
-def test_a_file_that_has_grown_goes_on(tmp_path):
+def test_a_run_continues_when_its_file_has_grown(tmp_path):
     path = tmp_path / "rows.csv"
     lines = [f"{3 * i},{i * i % 7}\n" for i in range(40)]
     path.write_text("a,b\n" + "".join(lines))
@@ -150,8 +150,8 @@ def test_a_final_line_without_newline_may_get_one_but_may_not_grow(tmp_path):
 
 @pytest.mark.parametrize("cut", range(1, 5))
 @pytest.mark.parametrize("kind", ["rows", "text"])
-def test_what_is_not_whole_at_the_end_of_a_file_waits(tmp_path, kind, cut):
-    """A file cut anywhere gives no sample that the whole one does not have, and loses none."""
+def test_an_incomplete_end_of_a_file_is_held_back(tmp_path, kind, cut):
+    """A file cut anywhere gives only samples of the whole file, and no sample is lost."""
 
     def opened(position=None):
         if kind == "rows":
@@ -169,15 +169,15 @@ def test_what_is_not_whole_at_the_end_of_a_file_waits(tmp_path, kind, cut):
     assert rest_end == end
 
 
-def test_a_file_of_one_line_without_newline_says_what_it_waits_for(tmp_path):
+def test_a_file_of_one_incomplete_line_explains_how_to_complete_it(tmp_path):
     (tmp_path / "file").write_bytes(b"a,b\n1,2")
-    with pytest.raises(StreamError, match="3 bytes of an incomplete line.*or add --final"):
+    with pytest.raises(StreamError, match="3 bytes of an incomplete line.*or pass final=True"):
         RowStream(Source(tmp_path / "file"))
     with RowStream(Source(tmp_path / "file", final=True)) as stream:
         assert len(stream.take(2).xs) == 1
 
 
-def test_a_pipe_may_go_on_without_being_replayed():
+def test_a_pipe_may_continue_without_being_replayed():
     with Pipe(b"abcdef") as source:
         stream = ByteStream(source)
         stream.take(2)
@@ -197,20 +197,20 @@ def test_a_position_is_not_changed_through_another(samples):
         assert saved(stream.position()) == position
 
 
-def test_going_on_with_another_stream_is_refused(tmp_path):
+def test_continuing_with_another_stream_is_rejected(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(b"abcdef")
     with ByteStream(Source(path)) as stream:
         stream.take(4)
     path.write_bytes(b"abcd")
-    with pytest.raises(StreamError, match="has only 4 bytes, but the run has read 5: the file shrank"):
+    with pytest.raises(StreamError, match="has only 4 bytes, but the run has read 5: the file was truncated"):
         ByteStream(Source(path), position=stream.position())
     path.write_bytes(b"abXdef")
     with pytest.raises(StreamError, match="is not the stream that the run has read: its first 5 bytes differ"):
         ByteStream(Source(path), position=stream.position())
 
 
-def test_going_on_with_other_settings_is_refused():
+def test_continuing_with_other_settings_is_rejected():
     with Pipe(b"a,b\n1,2\n3,4\n") as source:
         stream = RowStream(source)
         stream.take(1)
@@ -239,7 +239,7 @@ def test_going_on_with_other_settings_is_refused():
         TaskStream(tasks.anbn(1, 2), 1, position=position)
 
 
-# Whatever comes, it is samples or a StreamError.
+# Any input gives samples or a StreamError.
 
 
 def make_any(source, kind, options, position=None):
@@ -297,7 +297,7 @@ SOME = {"alphabet": "ab,1\n", "bad": "skip", "missing": "last", "horizon": 2, "h
 def good_position(kind, options=SOME):
     with Pipe(GOOD[kind]) as source:
         stream = make_any(source, kind, options)
-        # Of rows, enough to know their scale.
+        # Enough rows to standardise by.
         stream.take(4 if kind in ("bytes", "characters") else 12)
         return loaded(saved(stream.position()))
 
@@ -338,7 +338,7 @@ def test_every_damage_of_a_position_is_noticed(kind):
 
 
 @pytest.mark.parametrize("standardise", [True, False])
-def test_every_damage_of_what_waits_is_noticed(standardise):
+def test_damaged_waiting_rows_are_noticed(standardise):
     options = SOME | {"standardise": standardise}
     position = good_position("csv", options)
     good = position["waiting"]
@@ -355,7 +355,7 @@ def test_every_damage_of_what_waits_is_noticed(standardise):
     for wrong in [*shapes, *([] if standardise else [nothing, good + 1])]:
         with Pipe(GOOD["csv"]) as source, pytest.raises(StreamError, match=r"damaged: the (waiting )?scales"):
             make_any(source, "csv", options, {**position, "waiting": wrong})
-    # At first no scale is known, and fewer rows wait.
+    # At first there are no scales, and fewer rows are pending.
     for fine in [good, good[:1], good[:0], *([nothing] if standardise else [])]:
         with Pipe(GOOD["csv"]) as source:
             make_any(source, "csv", options, {**position, "waiting": fine})
@@ -389,30 +389,30 @@ def test_a_task_from_any_position(position):
 
 
 def test_another_source_is_read_as_the_first_one_was(tmp_path):
-    """With its statistics and alphabet, columns by name, from the start."""
+    """The new source is read from its start, with the saved statistics and alphabet, and columns by name."""
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     first.write_text("a,b\n" + "".join(f"{2 * i},{i % 3}\n" for i in range(30)))
     second.write_text("b,a\n" + "".join(f"{i % 3},{2 * i}\n" for i in range(5)))
     with RowStream(Source(first)) as stream:
         stream.take(100)
-    with RowStream(Source(second), position=afresh(stream.position())) as other:
+    with RowStream(Source(second), position=restart_position(stream.position())) as other:
         samples = other.take(1)
     assert samples is not None
     values = [*range(0, 60, 2), 0]
     assert samples.xs[0, 0] == pytest.approx((0 - np.mean(values)) / np.std(values))
-    # What the first one had left to wait for is not what the second one brings.
+    # The pending rows of the first source do not belong to the second one.
     assert np.isnan(samples.targets).all()
     assert other.position()["lines"] == 2
     second.write_text("b,c\n1,2\n")
     with pytest.raises(StreamError, match="has no column 'a'. It has"):
-        RowStream(Source(second), position=afresh(stream.position()))
+        RowStream(Source(second), position=restart_position(stream.position()))
 
     text = tmp_path / "text"
     text.write_text("abcabc")
     with CharacterStream(Source(text)) as characters:
         characters.take(100)
     text.write_text("cba")
-    with CharacterStream(Source(text), position=afresh(characters.position())) as again:
+    with CharacterStream(Source(text), position=restart_position(characters.position())) as again:
         samples = again.take(100)
     assert samples is not None
     assert samples.xs.tolist() == [2, 1]

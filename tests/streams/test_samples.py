@@ -1,4 +1,4 @@
-"""Streams: what the readers hand out, and what they say about bad input."""
+"""The samples that streams return, and the messages for bad input."""
 
 from itertools import product
 
@@ -25,7 +25,7 @@ def test_bytes_and_what_follows():
     assert bytes(xs.tolist()) == b"abcd"
     assert bytes(targets.tolist()) == b"bcd\n"
     assert xs.dtype == targets.dtype == np.int32
-    assert rest == [None] * 7
+    assert rest == [None] * 8
     assert stream.decode(stream.encode("aé")) == "aé".encode()
 
 
@@ -53,14 +53,14 @@ def test_an_alphabet_grows_as_symbols_appear():
     assert stream.decode([0, 2, 4]) == "z€\ufffd".encode()
 
 
-def test_the_alphabet_in_a_position_is_that_of_the_samples_handed_out():
+def test_the_alphabet_in_a_position_covers_only_the_samples_returned():
     with Pipe(b"abcd") as source:
         stream = CharacterStream(source)
         stream.take(1)
         assert stream.position()["alphabet"] == "ab"
 
 
-def test_what_has_no_symbol_is_skipped_and_counted():
+def test_characters_without_a_symbol_are_skipped_and_counted():
     with Pipe(b"a\xff\xe2\x82b?\nab\xf0\x9f") as source:
         stream = CharacterStream(source, "ab\n", bad="skip")
         xs, targets, *_ = stream.take(10)
@@ -280,7 +280,7 @@ def test_bad_rows(bad, tmp_path):
     message = rf"rows, line {line} \(byte {byte}\) is bad: {(BAD_CSV | BAD_JSON)[bad]}"
     with RowStream(Source(path), read_options=read_options) as stream:
         assert len(stream.take(10).xs) == 3
-        with pytest.raises(StreamError, match=message + r".*skip and count such rows \(--bad skip\)") as caught:
+        with pytest.raises(StreamError, match=message + r'.*skip and count such rows \(bad="skip"\)') as caught:
             stream.take(10)
         assert "cut off" not in str(caught.value)
     with row_stream(Source(path), read_options=read_options, bad="skip") as stream:
@@ -288,7 +288,7 @@ def test_bad_rows(bad, tmp_path):
         assert stream.counts == {"bad rows": 1}
 
 
-def test_a_missing_value_that_may_not_be():
+def test_a_missing_value_that_is_not_allowed():
     with Pipe(b"a,b\n1,2\n3,\n") as source:
         stream = RowStream(source, read_options=ReadOptions(missing="stop"))
         assert len(stream.take(2).xs) == 1
@@ -310,9 +310,9 @@ def test_a_line_that_is_cut_off(text, format):
     [
         ("a,b\n1,2\n", {"inputs": ["a", "c"]}, "has no column 'c'. It has 'a', 'b'"),
         ("a,b\n1,2\n", {"targets": ["c"]}, "has no column 'c'. It has 'a', 'b'"),
-        ("a;b\n1;2\n", {}, "has only one column, 'a;b', with ';' between its parts: add --delimiter ';'"),
-        ('a,b\n1,"1,5"\n2,"2,5"\n', {"targets": ["b"]}, "the target 'b' is text: '1,5' has a decimal comma"),
-        ("a,b\n1,2\n", {"targets": ["a,b"]}, "has no column 'a,b'. It has .*. Put spaces between columns: a b"),
+        ("a;b\n1;2\n", {}, 'has only one column, .* between its parts: pass delimiter=";"'),
+        ('a,b\n1,"1,5"\n2,"2,5"\n', {"targets": ["b"]}, "the target 'b' is text: '1,5' uses a decimal comma"),
+        ("a,b\n1,2\n", {"targets": ["a,b"]}, "has no column 'a,b'. It has .*. Name the columns separately: a b"),
         (
             '{"a": 1}\n',
             {"inputs": ["c"], "read_options": JSONL},

@@ -1,4 +1,4 @@
-"""The loop that standardises rows, against a slow and obvious reference; nothing that came later plays a part."""
+"""The loop that standardises rows equals a slow, obvious reference, and later rows have no influence."""
 
 import math
 
@@ -9,19 +9,29 @@ from hypothesis import strategies as st
 from stream_pipes import quick
 
 from norewind.streams import RowStream, StreamError
+from norewind.streams.table.column_statistics import (
+    FIRST_REACH,
+    LEAST_DEVIATION,
+    MEAN,
+    MEMORY,
+    MIN_VALUES,
+    REACH,
+    REACH_GROWTH,
+    REACH_MEMORY,
+    VARIANCE,
+)
 from norewind.streams.table.columns import CATEGORIES
 from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.python_rows import PythonRows
 from norewind.streams.table.scaling import (
-    IMAGINE,
+    EXTRAPOLATE,
     LEARN,
     MAX_DEVIATIONS,
-    MIN_VALUES,
-    TRY,
+    PREVIEW,
     SeriesStatistics,
     TableLayout,
     nothing_known,
-    scaled,
+    scale_rows,
 )
 
 FIELDS = ("xs", "targets", "scales", "last", "scales_after", "values")
@@ -54,22 +64,44 @@ def layout_of(steps=(1,), **options):
 
 
 class Column:
-    """The values of a column so far."""
+    """Return the values of a column so far."""
 
-    def __init__(self):
-        self.count, self.mean, self.squares, self.newest = 0, 0.0, 0.0, math.nan
+    def __init__(self, values=()):
+        self.count, self.mean, self.variance, self.widest, self.newest, self.first = 0, 0.0, 0.0, 0.0, math.nan, []
+        for value in values:
+            self.add(value)
 
     def add(self, value):
-        if not math.isnan(value):
-            self.count += 1
-            before = value - self.mean
-            self.mean += before / self.count
-            self.squares += before * (value - self.mean)
-            self.newest = value
+        if math.isnan(value):
+            return
+        reach = max(self.widest, REACH * self.deviation)
+        distance = value - self.mean
+        if self.count >= MIN_VALUES and self.deviation:
+            if abs(distance) > reach:
+                distance = math.copysign(reach, distance)
+                self.widest = REACH_GROWTH * reach
+            else:
+                self.widest *= 1 - 1 / REACH_MEMORY
+        self.count += 1
+        weight = max(1 / self.count, 1 / MEMORY)
+        self.mean += weight * distance
+        self.variance = (1 - weight) * (self.variance + weight * distance * distance)
+        self.newest = value
+        self.first.append(value)
+        if self.count == MIN_VALUES:
+            middle = float(np.median(self.first))
+            reach = FIRST_REACH * float(np.median(np.abs(np.array(self.first) - middle)))
+            kept = [value if abs(value - middle) <= reach else middle for value in self.first]
+            if reach and kept != self.first:
+                again = Column(kept[:-1])
+                again.first = []
+                again.add(kept[-1])
+                self.mean, self.variance = again.mean, again.variance
 
     @property
     def deviation(self):
-        return math.sqrt(max(self.squares, 0) / max(self.count, 1))
+        deviation = math.sqrt(self.variance)
+        return deviation if deviation > LEAST_DEVIATION * abs(self.mean) else 0.0
 
 
 def clip(value):
@@ -81,7 +113,7 @@ def standard(value, mean, deviation):
 
 
 def reference(layout, rows):
-    """Rows of one series as samples: everything is remembered, and looked up."""
+    """Convert the rows of one series to samples by remembering everything and looking it up."""
     columns = [Column() for _ in range(layout.columns)]
     raw = layout.classes or not layout.standardise
     unknown = (0.0, 1.0, math.nan) if raw and layout.steps[-1] == 0 else (math.nan,) * 3
@@ -143,7 +175,8 @@ def random_rows(seed, count=60):
     rows[:, 3] = 1.7e9 + random.integers(1, 9_000, count).cumsum()
     rows[random.random(rows.shape) < 0.15] = np.nan
     rows[:, 4] = np.nan
-    rows[40, 0] = 1e30  # a shock
+    rows[40, 0] = 1e30  # a shock, and one among the first values
+    rows[4, 1] = -1e6
     return rows
 
 
@@ -166,7 +199,7 @@ OPTIONS = [
 def test_the_loop_is_the_reference(options):
     layout, rows = layout_of(**options), random_rows(1)
     for name, found, expected in zip(
-        FIELDS, scaled(layout, nothing_known(layout), rows), reference(layout, rows), strict=True
+        FIELDS, scale_rows(layout, nothing_known(layout), rows), reference(layout, rows), strict=True
     ):
         np.testing.assert_array_equal(found, expected, err_msg=name)
         assert found.dtype == expected.dtype
@@ -177,35 +210,35 @@ def test_the_loop_is_the_reference(options):
 def test_cutting_anywhere_changes_nothing(options, cuts, seed):
     layout, rows = layout_of(**options), random_rows(seed)
     series = nothing_known(layout)
-    parts = [scaled(layout, series, part) for part in np.split(rows, np.cumsum(cuts).clip(0, len(rows)))]
+    parts = [scale_rows(layout, series, part) for part in np.split(rows, np.cumsum(cuts).clip(0, len(rows)))]
     whole = nothing_known(layout)
-    for found, expected in zip(zip(*parts, strict=True), scaled(layout, whole, rows), strict=True):
+    for found, expected in zip(zip(*parts, strict=True), scale_rows(layout, whole, rows), strict=True):
         np.testing.assert_array_equal(np.concatenate(found), expected)
     for part, other in zip(series, whole, strict=True):
         np.testing.assert_array_equal(part, other)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_many_series_are_as_many_alone(options):
+def test_many_series_together_equal_each_alone(options):
     layout, rows = layout_of(**options), random_rows(2, 200)
     slots = np.random.default_rng(3).integers(0, 4, 200)
-    together = scaled(layout, nothing_known(layout, 5), rows, slots)
+    together = scale_rows(layout, nothing_known(layout, 5), rows, slots)
     for slot in range(4):
-        alone = scaled(layout, nothing_known(layout), rows[slots == slot])
+        alone = scale_rows(layout, nothing_known(layout), rows[slots == slot])
         for found, expected in zip(together, alone, strict=True):
             np.testing.assert_array_equal(found[slots == slot], expected)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_nothing_comes_from_the_future(options):
-    """A forecast made at row t - step is scaled by what was known at that row: later values change nothing."""
+    """A forecast made at row t - step is scaled by the statistics of that row; later values change nothing."""
     layout, rows, change = layout_of(**options), random_rows(4), 45
     rows[40, 0], rows[change, :2] = 5, 1
     other = rows.copy()
     other[change:] = random_rows(5)[change:]
     other[change, :2] = 9
     before, after = (
-        dict(zip(FIELDS, scaled(layout, nothing_known(layout), some), strict=True)) for some in (rows, other)
+        dict(zip(FIELDS, scale_rows(layout, nothing_known(layout), some), strict=True)) for some in (rows, other)
     )
     for name in FIELDS:
         np.testing.assert_array_equal(before[name][:change], after[name][:change])
@@ -219,39 +252,39 @@ def test_nothing_comes_from_the_future(options):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_row_that_is_tried_is_the_row_that_comes(options):
+def test_a_previewed_row_equals_the_row_once_it_arrives(options):
     layout, rows = layout_of(**options), random_rows(6)
     series = nothing_known(layout)
-    scaled(layout, series, rows[:30])
+    scale_rows(layout, series, rows[:30])
     before = SeriesStatistics(*(part.copy() for part in series))
-    tried = scaled(layout, series, rows[30:40], mode=TRY)
+    tried = scale_rows(layout, series, rows[30:40], mode=PREVIEW)
     for part, same in zip(series, before, strict=True):
         np.testing.assert_array_equal(part, same)
     for place in range(10):
         copy = SeriesStatistics(*(part.copy() for part in series))
-        for found, expected in zip(tried, scaled(layout, copy, rows[30 + place][None]), strict=True):
+        for found, expected in zip(tried, scale_rows(layout, copy, rows[30 + place][None]), strict=True):
             np.testing.assert_array_equal(found[place], expected[0])
 
 
 def test_an_imagined_row_changes_no_statistics():
     layout, rows = layout_of(), random_rows(7)
     series = nothing_known(layout)
-    scaled(layout, series, rows, mode=LEARN)
+    scale_rows(layout, series, rows, mode=LEARN)
     row = np.array([[1.0, 2.0, 3.0, 1.7e9, 60.0]])
-    xs = scaled(layout, series, row, mode=IMAGINE)[0][0]
-    count, mean, squares, _ = series.statistics[0, :, [0, 1, 4]].T
-    np.testing.assert_allclose(xs[:3], (row[0, [0, 1, 4]] - mean) / np.sqrt(squares / count), rtol=1e-6)
+    xs = scale_rows(layout, series, row, mode=EXTRAPOLATE)[0][0]
+    mean, variance = series.statistics[0, [MEAN, VARIANCE]][:, [0, 1, 4]]
+    np.testing.assert_allclose(xs[:3], (row[0, [0, 1, 4]] - mean) / np.sqrt(variance), rtol=1e-6)
 
 
 def numbered(count):
     return [{"a": float(i * i % 17), "b": float(i % 5) - 0.5} for i in range(count)]
 
 
-def test_peeking_is_taking_without_a_trace():
+def test_peeking_equals_taking_and_changes_nothing():
     rows = numbered(40)
     stream = RowStream(PythonRows(rows[:30]), horizon=3)
     stream.take(30)
-    moment = stream.moment()
+    moment = stream.statistics_snapshot()
     peeked = [stream.peek([row]) for row in rows[30:]]
     together = stream.peek(rows[30:])
     assert together.lines is None
@@ -259,7 +292,7 @@ def test_peeking_is_taking_without_a_trace():
         np.testing.assert_array_equal(together.targets[place], alone.targets[0])
     for found, expected in zip(stream.take_row(rows[30])[:6], peeked[0][:6], strict=True):
         np.testing.assert_array_equal(found, expected)
-    # The moment stays what it was.
+    # The snapshot does not change.
     for found, expected in zip(stream.peek([rows[30]], moment)[:6], peeked[0][:6], strict=True):
         np.testing.assert_array_equal(found, expected)
     assert stream.newest_targets().tolist() == [rows[30]["a"], rows[30]["b"]]
@@ -294,7 +327,7 @@ def test_a_bad_row_from_elsewhere_changes_nothing_but_the_counts(bad):
         assert stream.position()["lines"] == before["lines"] + 2
 
 
-def test_imagined_times_go_on():
+def test_extrapolated_times_continue():
     rows = [{"t": 1.7e9 + 60.0 * i, "y": float(i % 7)} for i in range(30)]
     stream = RowStream(PythonRows(rows), inputs=["t", "y"], targets=["y"], standardise=False)
     stream.take(30)

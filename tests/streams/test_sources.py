@@ -1,4 +1,4 @@
-"""Streams: waiting for a pipe, constant memory, files that cannot be read, and who closes what."""
+"""Waiting for a pipe, constant memory, unreadable files, and which code closes a source."""
 
 import builtins
 import gc
@@ -24,7 +24,7 @@ AFTER = {"kind": "bytes", "offset": 7, "crc": 1, "lines": 0, "counts": {}, "prev
 
 
 def produce(pieces):
-    """A pipe that another thread fills; its reading end, and an event that lets it go on after every piece."""
+    """The reading end of a pipe that another thread fills, and an event that starts the next piece."""
     reader, writer = os.pipe()
     taken = threading.Semaphore(0)
 
@@ -39,9 +39,9 @@ def produce(pieces):
     return reader, taken
 
 
-def test_patience_hands_out_what_there_is():
+def test_patience_returns_the_samples_that_have_arrived():
     reader, taken = produce([b"a\n0\n1", b"\n2\n3\n", b"4\n"])
-    # The columns are judged by what comes within a second of the first row.
+    # The columns are inferred from the rows that arrive within a second of the first.
     stream = RowStream(Source(reader), inputs=["a"], standardise=False)
     assert stream.position()["offset"] == 0
     assert stream.take(5, patience=0.01).xs.tolist() == [[0]]
@@ -68,7 +68,7 @@ def test_patience_ends_even_if_there_is_always_something_to_skip():
         assert stream.counts == {}
 
 
-def test_a_stop_ends_the_waiting():
+def test_a_stop_request_ends_waiting():
     reader, taken = produce([b"abc"])
     assert Source(reader).size is None
     stopped = threading.Event()
@@ -136,7 +136,7 @@ def endless(piece, total):
 def test_ten_million_bytes_in_little_memory(make, piece):
     with endless(piece, 10**7) as source:
         stream = make(source)
-        stream.take(1)  # loads the compiled loops, which take memory once
+        stream.take(1)  # loads the compiled loops, which allocate memory once
         tracemalloc.start()
         try:
             samples = sum(len(taken.xs) for taken in iter(lambda: stream.take(2000), None))
@@ -177,14 +177,14 @@ def test_a_file_that_shrinks(tmp_path):
         with pytest.raises(StreamError, match="shrank while it was read: it had 200000 bytes and now has 150000"):
             while True:
                 read += len(stream.take(1000).xs)
-    assert read == (1 << 16) - 1  # what had been read before is handed out first
+    assert read == (1 << 16) - 1  # bytes read earlier are returned first
 
 
 # Closing.
 
 
 def unclosed(use):
-    """The files that are still open when nothing refers to them any more."""
+    """Return files that are still open when they are no longer referenced."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ResourceWarning)
         use()
@@ -235,7 +235,7 @@ def test_a_stream_that_cannot_be_made_closes_its_file(make, tmp_path):
     assert unclosed(use) == []
 
 
-def test_a_descriptor_is_left_to_whoever_opened_it():
+def test_a_descriptor_is_not_closed():
     with Pipe(b"abcd") as source:
         with ByteStream(source) as stream:
             stream.take(1)

@@ -1,4 +1,4 @@
-"""Input that few would write: odd keys, digits, quotes and sizes. Each is read as meant, or rejected with its place."""
+"""Unusual keys, digits, quotes and sizes are read as intended, or rejected with their location."""
 
 import json
 
@@ -9,13 +9,13 @@ from norewind.streams import KeyedStream, ReadOptions, RowStream, Source, Stream
 from norewind.training.log import as_lines
 
 
-def test_a_key_with_half_a_character(tmp_path):
+def test_a_key_with_an_unpaired_surrogate(tmp_path):
     (tmp_path / "rows").write_text('{"a": 1, "\\ud800": 2}\n')
     with pytest.raises(StreamError, match=r"line 1 \(byte 0\) is bad: the key '\\ud800' has an unpaired surrogate"):
         RowStream(Source(tmp_path / "rows"), read_options=ReadOptions("jsonl"))
 
 
-def test_only_our_digits_are_numbers_and_spaces_are_no_row(tmp_path):
+def test_only_ascii_digits_are_numbers_and_blank_lines_are_not_rows(tmp_path):
     (tmp_path / "rows.csv").write_text("a\n1\n٣\n 4 \n")
     with RowStream(Source(tmp_path / "rows.csv"), read_options=ReadOptions(bad="skip"), standardise=False) as stream:
         assert stream.take(9).xs.tolist() == [[1], [4]]
@@ -36,7 +36,7 @@ def test_a_first_row_with_too_many_values(tmp_path):
         RowStream(Source(tmp_path / "rows"), read_options=JSON)
 
 
-def test_a_place_in_a_list_is_written_in_our_digits(tmp_path):
+def test_a_list_index_has_only_ascii_digits(tmp_path):
     rows = [{f"a.{DIGITS}": 1, "a.٣": 1, "v": 1}, {"a": [5, 6, 7, 8], "v": 2}]
     (tmp_path / "rows").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with RowStream(Source(tmp_path / "rows"), read_options=JSON, standardise=False) as stream:
@@ -66,7 +66,7 @@ def test_a_horizon_beyond_any_use(tmp_path, options):
         RowStream(Source(tmp_path / "rows.csv"), **options)
 
 
-def test_an_infinite_number_is_no_key(tmp_path):
+def test_an_infinite_number_is_not_a_key(tmp_path):
     (tmp_path / "rows").write_text('{"k": 1, "v": 1}\n{"k": 1e999, "v": 2.5}\n{"k": true, "v": 3}\n')
     with KeyedStream(Source(tmp_path / "rows"), "k", read_options=ReadOptions("jsonl", bad="skip")) as stream:
         samples = stream.take(9)
@@ -74,3 +74,10 @@ def test_an_infinite_number_is_no_key(tmp_path):
         assert samples.keys is not None
         assert samples.keys.tolist() == [b"1", b"true"]
         assert stream.counts == {"bad rows": 1}
+
+
+@pytest.mark.parametrize("use", ["inputs", "targets", "copy"])
+def test_the_key_is_neither_learned_from_nor_copied(tmp_path, use):
+    (tmp_path / "rows.csv").write_text("k,v\na,1\nb,2\n")
+    with pytest.raises(StreamError, match="column 'k' is the key, so it cannot be"):
+        KeyedStream(Source(tmp_path / "rows.csv"), "k", **{use: ["k"]})

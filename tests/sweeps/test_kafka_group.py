@@ -1,4 +1,4 @@
-"""Workers that share the partitions of a topic: what moves to another worker is neither learned twice nor lost."""
+"""Workers share the partitions of a topic: when a partition moves, no message is lost or learned from twice."""
 
 import os
 import signal
@@ -21,14 +21,14 @@ MODEL = (
 
 
 def messages(first, last):
-    """Three partitions of different rates; nothing comes to the fourth."""
+    """Create three partitions with different rates, and an empty fourth."""
     for i in range(first, last):
         partition = (0, 0, 1, 0, 1, 2)[i % 6]
         yield partition, 1_700_000_000_000 + 100 * i, b"s%d%d" % (partition, i % 2), {"level": i * i % 97 / 10}
 
 
 class Crew:
-    """Workers on one topic, that the group gives up on soon."""
+    """Start workers on one topic, with a short session timeout."""
 
     def __init__(self, cluster, folder):
         self.cluster, self.out, self.workers = cluster, folder / "shared", []
@@ -39,25 +39,25 @@ class Crew:
         answers = ("--group", "crew", "--predictions", "kafka://moving-answers", "--checkpoint-seconds", 0.5)
         command = ("train", "kafka://moving/*", "--out", self.out, "--brokers", self.cluster.brokers, *MODEL, *answers)
         command = [sys.executable, "-m", "norewind", *map(str, (*command, "--client", self.client))]
-        # The tests compile in a hurry; so must processes that are to give the same numbers.
+        # The tests compile without optimisations, so processes that must give the same numbers do too.
         environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-        with open(self.out.parent / f"said-{len(self.workers)}", "wb") as said:
-            self.workers.append(subprocess.Popen(command, stderr=said, env=environment))
+        with open(self.out.parent / f"output-{len(self.workers)}", "wb") as output:
+            self.workers.append(subprocess.Popen(command, stderr=output, env=environment))
         return self.workers[-1]
 
-    def said(self, number):
-        return (self.out.parent / f"said-{number}").read_text()
+    def output(self, number):
+        return (self.out.parent / f"output-{number}").read_text()
 
     def wait(self, until):
         deadline = time.monotonic() + 500
         while not until():
             for number, worker in enumerate(self.workers):
-                assert worker.poll() in (None, -signal.SIGKILL), self.said(number)
-            assert time.monotonic() < deadline, [self.said(number) for number in range(len(self.workers))]
+                assert worker.poll() in (None, -signal.SIGKILL), self.output(number)
+            assert time.monotonic() < deadline, [self.output(number) for number in range(len(self.workers))]
             time.sleep(0.2)
 
     def answers(self):
-        """What was answered, by partition."""
+        """Return the answers by partition."""
         found = {partition: [] for partition in range(4)}
         for part in self.cluster.committed("moving-answers").values():
             for key, answer in part:
@@ -84,8 +84,8 @@ def test_partitions_move_with_their_keys_also_from_a_worker_that_is_killed(clust
     first = crew.hire()
     crew.wait(lambda: crew.answered() == 300)
     second = crew.hire()
-    # The first one gives some of its partitions to the second.
-    crew.wait(lambda: "saved and released" in crew.said(0) and "started" in crew.said(1))
+    # The first worker hands some of its partitions to the second.
+    crew.wait(lambda: "saved and released" in crew.output(0) and "started" in crew.output(1))
     cluster.send("moving", messages(300, 600))
     crew.wait(lambda: crew.answered() > 350)
     first.kill()
@@ -93,7 +93,7 @@ def test_partitions_move_with_their_keys_also_from_a_worker_that_is_killed(clust
     cluster.send("moving", messages(600, MESSAGES))
     crew.wait(lambda: crew.answered() == MESSAGES)
     second.terminate()
-    assert second.wait(100) == 143, crew.said(1)
+    assert second.wait(100) == 143, crew.output(1)
     for partition, found in crew.answers().items():
         if partition == 3:
             assert not found
@@ -118,16 +118,16 @@ def test_a_partition_that_fails_ends_its_worker_and_the_others_are_saved(cluster
     cluster.send("spoilt", [(1, 1_800_000_000_000, b"k", b"not JSON")])
     place = ("train", "kafka://spoilt/*", "--out", tmp_path / "shared", "--brokers", cluster.brokers, "--group", "s")
     assert norewind(*place, *MODEL) == 1
-    said = capfd.readouterr().err
-    assert "partition-1 has failed" in said
-    assert "partition 1, offset 40 is bad" in said
+    output = capfd.readouterr().err
+    assert "partition-1 has failed" in output
+    assert "partition 1, offset 40 is bad" in output
     assert everything(tmp_path / "shared" / "partition-1")["samples"] == 40
     assert all(norewind("resume", tmp_path / "shared" / f"partition-{n}", "--final", "--quiet") == 0 for n in (0, 2))
 
 
-def test_what_workers_need(cluster, tmp_path, capfd):
+def test_the_settings_that_workers_need(cluster, tmp_path, capfd):
     place = ("train", "kafka://moving/*", "--out", tmp_path / "shared", "--brokers", cluster.brokers)
-    assert_refused(capfd, norewind(*place), "name the --group")
+    assert_refused(capfd, norewind(*place), "share the partitions (--group)")
     assert_refused(capfd, norewind(*place, "--group", "g", "--final"), "leave out --final")
     place = ("train", "kafka://nowhere/*", *place[2:], "--group", "g")
     assert_refused(capfd, norewind(*place), "no topic 'nowhere'")

@@ -1,4 +1,4 @@
-"""Sweeps: many runs side by side, each in a process of its own, with a record of each."""
+"""Sweeps train many runs side by side, each in its own process, and write a record of each."""
 
 import multiprocessing
 import os
@@ -30,7 +30,7 @@ PLAN = {"zero": SMALL, "one": replace(SMALL, seed=1), "refused": replace(SMALL, 
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_processes(tmp_path_factory):
-    """Every run is a process that compiles: let them share what they compile."""
+    """Let all processes share a cache of compiled programs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
@@ -58,11 +58,11 @@ def test_every_run_leaves_a_record(done):
     assert {"norewind", "commit", "jax", "python", "seconds", "microseconds", "carried_bytes"} <= set(record)
     assert read_records(out)["one"] == record
     assert list(read_records(out)) == sorted(PLAN)
-    # What was needed to continue is gone.
+    # The files needed to continue are gone.
     assert list((out / "folders").iterdir()) == []
 
 
-def test_a_method_that_refuses_the_cell_has_its_reason_in_the_record(done):
+def test_a_method_that_rejects_the_cell_has_its_reason_in_the_record(done):
     _, found = done
     assert found["refused"]["problem"].startswith("refused: method lstm97 does not work with cell gru")
     assert found["refused"]["curve"] == []
@@ -95,15 +95,15 @@ def test_processes_that_end_at_once_lose_no_record(tmp_path):
     assert len((tmp_path / RECORDS).read_text().splitlines()) == 60
 
 
-def test_a_diverged_run_says_when(tmp_path):
+def test_a_diverged_run_reports_when(tmp_path):
     (tmp_path / "table.csv").write_text("\n".join(["a", *(str(i % 7) for i in range(500)), "1e30", "1", "2", ""]))
     rows = Settings(
         source=str(tmp_path / "table.csv"), hidden=2, method="bptt", standardise=False, metrics_every=100
     ).with_format()
     (record,) = sweep({"rows": rows}, tmp_path / "out", quiet=True).values()
     assert record["diverged_at"] == 501
-    assert record["problem"] == "diverged: sample 501 gave numbers that are not finite"
-    # The line at 500 samples was written before.
+    assert record["problem"] == "diverged: sample 501 gave numbers that are not finite."
+    # The line at 500 samples had already been written.
     assert len(record["curve"]) == 5
     assert len(record["persistence"]) == 5
 
@@ -139,11 +139,11 @@ def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
     (continued,) = sweep({"long": LONG}, tmp_path / "out", quiet=True).values()
     (whole,) = sweep({"long": LONG}, tmp_path / "whole", quiet=True).values()
     assert continued["curve"] == whole["curve"]
-    assert continued["cpu_seconds"] is None  # only part of it is known
+    assert continued["cpu_seconds"] is None  # the time before the kill is unknown
 
 
 def kill_once_saved(monkeypatch, folder, times):
-    """Kill the process that trains in a folder, so many times, whenever it has saved something new."""
+    """Kill the process that trains in a folder a number of times, each time after a new checkpoint."""
     killed, show = [], workers.show_progress
 
     def show_and_kill(*arguments):
@@ -159,7 +159,7 @@ def kill_once_saved(monkeypatch, folder, times):
     return killed
 
 
-def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
+def test_a_killed_run_does_not_end_the_others(tmp_path, monkeypatch):
     plan = {"long": replace(SMALL, samples=40_000_000, checkpoint_every=1_000), "short": replace(SMALL, seed=3)}
     monkeypatch.setattr(workers, "RESTARTS", 0)
     kill_once_saved(monkeypatch, tmp_path / "folders" / "long", 1)
@@ -168,7 +168,7 @@ def test_a_killed_run_does_not_take_the_others_with_it(tmp_path, monkeypatch):
     assert list(finished_records(plan, tmp_path)) == ["short"]
 
 
-def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path, monkeypatch):
+def test_a_run_that_is_killed_repeatedly_is_reported_as_failed(tmp_path, monkeypatch):
     class Place:
         jobs, killed = 1, RuntimeError
         stop = end = staticmethod(lambda *_: None)
@@ -178,17 +178,17 @@ def test_a_run_that_is_killed_again_and_again_is_not_said_to_go_on(tmp_path, mon
             future.set_exception(RuntimeError("killed"))
             return future
 
-    said = StringIO()
+    output = StringIO()
     monkeypatch.setattr(workers, "_LocalProcesses", lambda jobs: Place())
     with pytest.raises(SweepError, match="run: RuntimeError: killed"):
-        workers.train_in_processes(lambda: "", {"run": (SMALL, tmp_path)}, Progress(2, out=said))
-    lines = said.getvalue().splitlines()
+        workers.train_in_processes(lambda: "", {"run": (SMALL, tmp_path)}, Progress(2, out=output))
+    lines = output.getvalue().splitlines()
     assert sum("continuing" in line for line in lines) == workers.RESTARTS
     assert lines[-1] == "run: failed"
 
 
 @pytest.mark.parametrize("ray", [None, pytest.param("auto", marks=pytest.mark.slow)])
-def test_a_killed_run_goes_on_from_its_checkpoint(ray, tmp_path, monkeypatch):
+def test_a_killed_run_continues_from_its_checkpoint(ray, tmp_path, monkeypatch):
     if ray:
         pytest.importorskip("ray")
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -202,7 +202,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(ray, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("ray", [None, pytest.param("auto", marks=pytest.mark.slow)])
-def test_a_run_that_fails_says_why_in_one_line(ray, tmp_path, monkeypatch):
+def test_a_failed_run_is_explained_in_one_line(ray, tmp_path, monkeypatch):
     if ray:
         pytest.importorskip("ray")
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -222,12 +222,12 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path, capsys, content):
     (tmp_path / "records.jsonl").write_bytes(b'{"name": "good", "samples": 1}\n' + content)
     assert read_records(tmp_path) == {"good": {"samples": 1}}
     assert "records.jsonl: line 2 is not a record" in capsys.readouterr().err
-    # The next one that is written takes its place.
+    # The next record replaces it.
     write_record(tmp_path, "another", {"samples": 2})
     assert list(read_records(tmp_path)) == ["another", "good"]
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 10**9])
-def test_a_number_of_processes_that_is_none(jobs):
-    with pytest.raises(SettingsError, match="--jobs must be from 1 to 1000"):
+def test_an_invalid_number_of_processes(jobs):
+    with pytest.raises(SettingsError, match="^jobs must be from 1 to 1000"):
         workers.train_in_processes(lambda: "", {}, Progress(quiet=True), jobs=jobs)

@@ -39,7 +39,7 @@ def test_pairs_are_inputs_and_what_follows():
 
 @pytest.mark.parametrize(("k", "l"), [(1, 32), (1, 4), (3, 3), (5, 9)])
 def test_the_floor_is_the_entropy_rate(k, l):  # noqa: E741
-    """The mean surprise of the ideal predictor, summed character by character."""
+    """Compute the mean surprise of the ideal predictor, character by character."""
     task = anbn(k, l)
     if k == l:
         assert task.floor == 0
@@ -52,6 +52,6 @@ def test_the_floor_is_the_entropy_rate(k, l):  # noqa: E741
     assert task.floor == pytest.approx(bits / characters)
 
 
-def test_bad_sizes_are_refused():
+def test_bad_sizes_are_rejected():
     with pytest.raises(ValueError, match="1 <= k <= l"):
         anbn(4, 2)

@@ -124,7 +124,7 @@ def test_lines_of_brackets_look_like_the_papers(s, k, a):
 
 
 @pytest.mark.parametrize("task", [anbn(1, 32), distant_brackets(2, 5, 10)])
-def test_what_is_to_guess_is_uniform_and_independent(task):
+def test_unpredictable_characters_are_uniform_and_independent(task):
     """Pearson's statistic over neighbouring draws; its mean is the degrees of freedom, its variance twice that."""
     text = task.decode(next(task.chunks(7, 400_000)))
     lines = text.splitlines()[:-1]
@@ -143,7 +143,7 @@ def test_what_is_to_guess_is_uniform_and_independent(task):
 
 @pytest.mark.parametrize("task", [anbn(1, 32), anbn(3, 3), distant_brackets(1, 5, 10)], ids=lambda task: task.name)
 @pytest.mark.parametrize("start", [0, 1, 999, 30_011])
-def test_a_text_can_start_anywhere(task, start):
+def test_a_text_can_start_at_any_character(task, start):
     whole = next(task.chunks(3, 40_000))
     pieces = np.concatenate(list(islice(task.chunks(3, 77, start=start), 20)))
     np.testing.assert_array_equal(pieces, whole[start : start + 77 * 20])
@@ -159,7 +159,7 @@ def test_seeds_give_texts_of_their_own():
     assert texts[2] == tuple(next(task.chunks(2, 120)))
 
 
-def test_bad_parameters_are_refused():
+def test_bad_parameters_are_rejected():
     for s, k, a in [(0, 5, 10), (1, -1, 10), (1, 5, 0), (1, 5, 53)]:
         with pytest.raises(ValueError, match="distant_brackets needs"):
             distant_brackets(s, k, a)

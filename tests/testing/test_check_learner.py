@@ -1,19 +1,19 @@
-"""The conformance suite of learners, on ours; and that it notices what is wrong."""
+"""Our learners pass the conformance suite, and the suite detects broken ones."""
 
 import jax
 import numpy as np
 import optax
 import pytest
 
-from norewind import cells, online, uoro, window
+from norewind import cells, online, uoro
 from norewind.core.losses import cross_entropy, known_squared_error
 from norewind.estimators import snap1
-from norewind.learners import Ahead, Learner, PackedOnline
-from norewind.learners.text_learner import TextLearner
+from norewind.learners import AheadLearner, Learner, PackedLearner
+from norewind.learners.symbol_mixture import SymbolMixture
 from norewind.testing import check_learner, yield_learner_checks
 
+# JAX compiles a loop for each length of a chunk.
 ROUNDING = 2e-4
-"""JAX compiles a loop for each length of a chunk."""
 
 
 def symbols(rows=40, seed=0):
@@ -32,8 +32,8 @@ def networks(steps=(), packed=False):
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     if not steps:
         return learner, run, *numbers()
-    single = PackedOnline(learner)
-    ahead = Ahead(single if packed else learner, known_squared_error, steps)
+    single = PackedLearner(learner)
+    ahead = AheadLearner(single if packed else learner, known_squared_error, steps)
     xs, targets = numbers(steps=len(steps))
     run = ahead.init(run, xs[0], targets[0], targets[0])
     return ahead, run._replace(run=single.pack(run.run)) if packed else run, xs, targets
@@ -45,17 +45,9 @@ def of_symbols():
     return learner, learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1)), *symbols()
 
 
-def of_windows():
-    cell = cells.gru(3, 4, 3)
-    learner = online(uoro(*window(cell.transition, cross_entropy)), optax.sgd(1e-2))
-    run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    xs, targets = symbols(80)
-    return learner, run, xs.reshape(-1, 4), targets.reshape(-1, 4)
-
-
 def of_text():
     network, run, xs, targets = of_symbols()
-    learner = TextLearner([(network, run)], 3, megabytes=0.1)
+    learner = SymbolMixture([(network, run)], 3, megabytes=0.1)
     return learner, learner.init(), xs, targets
 
 
@@ -82,7 +74,7 @@ def test_our_learners(check):
 
 
 class RunningMean(Learner):
-    """Predicts the mean of the targets so far; `mistake` says what it does wrong."""
+    """Predicts the mean of the targets so far, with an optional mistake."""
 
     def __init__(self, mistake=None):
         self.mistake = mistake
@@ -113,10 +105,13 @@ class RunningMean(Learner):
     def forward(self, run, xs, *, count=None):
         if self.mistake == "forward":
             run["sum"] += 1
-        return run, np.full(len(xs), run["sum"][0] / max(1, run["count"][0]))
+        made = np.full(len(xs), run["sum"][0] / max(1, run["count"][0]))
+        if self.mistake == "fresh":
+            made[:] = 0
+        return {**run, "seen": run["seen"] + len(xs)}, made + (self.mistake == "state") * run["seen"]
 
     def reset(self, run):
-        return {**run, "seen": run["seen"] + (self.mistake == "reset")}
+        return {**run, "seen": run["seen"] + 1 if self.mistake in ("reset", "state") else 0 * run["seen"]}
 
 
 def test_a_plain_learner_passes():
@@ -132,6 +127,8 @@ def test_a_plain_learner_passes():
         ("chunks", "cuts_change_nothing"),
         ("hidden", "cuts_change_nothing"),
         ("forward", "predicting_learns_nothing"),
+        ("fresh", "predicting_uses_everything_learned"),
+        ("state", "a_reset_forgets_the_sequence"),
         ("reset", "a_second_reset_changes_nothing"),
     ],
 )

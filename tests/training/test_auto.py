@@ -1,4 +1,4 @@
-"""The default method: a mixture does everything that a single method does."""
+"""The default method: a mixture supports everything that a single method supports."""
 
 import json
 
@@ -8,7 +8,7 @@ from run_folders import assert_refused, at_sample, crash, everything, norewind
 
 from norewind.training.auto import SERIES_RATES, series
 from norewind.training.log import read_log
-from norewind.training.opening import Shape
+from norewind.training.open_stream import StreamShape
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -56,7 +56,7 @@ def test_predictions_that_learn_are_those_of_training(mixture, tmp_path, capsys)
     assert norewind("predict", run, "--learn") == 0
     guesses = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     trained = read_log(expected / "predictions.jsonl")[learned:]
-    # At the end, what does not fill a window is predicted too.
+    # At the end, samples that do not fill a window are predicted too.
     guesses = guesses[: len(trained)]
     number = "symbol" if kind == "bytes" else "target"
     assert [guess[number] for guess in guesses] == [guess[number] for guess in trained]
@@ -77,9 +77,9 @@ def test_it_writes_text(mixture, capfdbinary):
     assert sum(letter in "abcä\n".encode() for letter in written) > 190
 
 
-def test_what_it_chooses_itself_cannot_be_set(whole, tmp_path, capsys):
+def test_settings_that_auto_chooses_cannot_be_set(whole, tmp_path, capsys):
     code = norewind("train", whole / "text", "--out", tmp_path / "run", "--hidden", 32)
-    assert_refused(capsys, code, "hidden is 32, but auto chooses it itself", "--method")
+    assert_refused(capsys, code, "hidden is 32, but it applies only to methods other than auto", "set --budget")
     assert not (tmp_path / "run" / "settings.toml").exists()
 
 
@@ -88,6 +88,6 @@ BUDGETS = [(1, 0), (15, 0), (30, 0), (40, 1), (50, 2), (1000, len(SERIES_RATES))
 
 @pytest.mark.parametrize(("budget", "networks"), BUDGETS)
 def test_the_budget_decides_how_many_networks_there_are(budget, networks):
-    learner, _ = series(Shape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, budget, 0)
-    least, _ = series(Shape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, 1, 0)
+    learner, _ = series(StreamShape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, budget, 0)
+    least, _ = series(StreamShape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, 1, 0)
     assert learner.experts - least.experts == networks

@@ -1,4 +1,4 @@
-"""Bad input: refused with its place, or skipped and counted."""
+"""Bad input is rejected with its location, or skipped and counted."""
 
 import pytest
 from run_folders import ROWS, SMALL, TEXT, assert_refused, everything, newest, norewind
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_bad_input_is_refused_with_its_place(tmp_path, capsys, name, content, options, words):
+def test_bad_input_is_rejected_with_its_location(tmp_path, capsys, name, content, options, words):
     (tmp_path / name).write_bytes(content)
     code = norewind("train", tmp_path / name, "--out", tmp_path / "run", *SMALL, *options)
     assert_refused(capsys, code, str(tmp_path / name), *words)
@@ -43,7 +43,7 @@ def test_bad_input_after_a_checkpoint_leaves_it(whole, tmp_path, capsys, table):
     run = tmp_path / "run"
     code = norewind("train", tmp_path / "table.csv", "--out", run, *ROWS)
     assert_refused(capsys, code, "table.csv, line 801 (byte ", "'oops' is not a number", "--bad skip")
-    # All before it was learned from and is kept.
+    # Everything before it has been learned from and saved.
     assert int(newest(run).name[:15]) == 799
     (tmp_path / "table.csv").write_bytes(table)
     assert norewind("resume", run, "--quiet") == 0
@@ -54,7 +54,7 @@ def test_a_line_that_was_cut_off_is_learned_from_when_it_is_whole(whole, tmp_pat
     (tmp_path / "table.csv").write_bytes(table[:-3])
     run = tmp_path / "run"
     assert norewind("train", tmp_path / "table.csv", "--out", run, *ROWS[:-1]) == 0
-    assert "The end is incomplete (" in capsys.readouterr().err
+    assert "The incomplete line at the end (" in capsys.readouterr().err
     (tmp_path / "table.csv").write_bytes(table)
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")
@@ -78,7 +78,7 @@ def test_bad_input_is_skipped_and_counted(tmp_path, capsys, table):
     assert "2 bad rows skipped" in capsys.readouterr().err
     lines = read_log(run / "metrics.jsonl")
     assert [line.get("skipped") for line in lines] == [None, {"bad rows": 2}, {"bad rows": 2}]
-    # Asked again, it counts them once.
+    # A resumed run counts them only once.
     assert norewind("resume", run) == 0
     assert read_log(run / "metrics.jsonl")[-1]["skipped"] == {"bad rows": 2}
 
@@ -87,12 +87,12 @@ def test_text_that_is_bad_is_skipped_and_counted(tmp_path, capsys):
     (tmp_path / "text").write_bytes(b"abba\xff" * 80 + b"x" * 7)
     options = ("--format", "text", "--alphabet", "ab", "--bad", "skip")
     assert norewind("train", tmp_path / "text", "--out", tmp_path / "run", *TEXT[:-1], *options) == 0
-    said = capsys.readouterr().err
-    assert "80 " in said
-    assert "skipped" in said
+    output = capsys.readouterr().err
+    assert "80 " in output
+    assert "skipped" in output
 
 
-def test_a_file_that_shrank_is_refused(tmp_path, capsys, text):
+def test_a_file_that_shrank_is_rejected(tmp_path, capsys, text):
     (tmp_path / "text").write_bytes(text)
     run = tmp_path / "run"
     assert norewind("train", tmp_path / "text", "--out", run, *TEXT, "--samples", 600) == 0

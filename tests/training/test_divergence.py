@@ -1,4 +1,4 @@
-"""Runs that diverge."""
+"""Runs that diverge, and the detection of divergence."""
 
 import json
 
@@ -6,27 +6,28 @@ import msgspec
 import pytest
 from run_folders import SMALL, assert_refused, newest, norewind
 
-from norewind.scoring import metrics
-from norewind.scoring.metrics import Diverged, DivergenceDetector
+from norewind.errors import Diverged
+from norewind.scoring import divergence
+from norewind.scoring.divergence import DivergenceDetector
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-def test_numbers_that_blow_up_end_with_a_code_of_their_own(tmp_path, capsys):
+def test_non_finite_numbers_end_with_the_exit_code_of_divergence(tmp_path, capsys):
     rows = [str(i % 7 / 10) for i in range(600)]
     rows[550] = "1e30"
     (tmp_path / "table.csv").write_text("\n".join(["a", *rows, ""]))
     run = tmp_path / "run"
     code = norewind("train", tmp_path / "table.csv", "--out", run, *SMALL, "--no-standardise")
-    # Row 551 brings the target of what was forecast at row 550.
+    # Row 551 holds the target of the forecast made at row 550.
     words = ["the run diverged: sample 551 gave numbers that are not finite", f"{newest(run)}, is kept", "--rate"]
     assert_refused(capsys, code, *words, expected=3)
     assert int(newest(run).name[:15]) == 500
     assert norewind("predict", run, "--samples", 20) == 0
 
 
-def test_a_carry_that_grows_ends_with_a_code_of_its_own(whole, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(metrics, "CARRY_LIMIT", 1e-9)
+def test_an_exploding_carry_ends_with_the_exit_code_of_divergence(whole, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(divergence, "CARRY_LIMIT", 1e-9)
     run = tmp_path / "run"
     code = norewind("train", whole / "table.csv", "--out", run, *SMALL)
     words = ["the run diverged: at sample 300 the norm of the carry is", "is kept"]
@@ -40,14 +41,14 @@ def line(loss, carry=1.0, baseline: float | None = 2.0):
     return {"samples": 10, "loss": loss, "carry": carry, "baseline": baseline}
 
 
-def test_watch_wants_to_have_seen_something_learned():
+def test_the_detector_requires_that_something_was_learned_first():
     detector = DivergenceDetector()
     for _ in range(50):
         detector.check(line(9.0))
     assert detector.healthy
 
 
-def test_watch_tells_a_divergence_from_an_odd_stretch():
+def test_the_detector_distinguishes_divergence_from_an_unusual_part():
     detector = DivergenceDetector()
     for loss in [1.0] * 5 + [9.0] * 4:
         detector.check(line(loss))
@@ -56,21 +57,21 @@ def test_watch_tells_a_divergence_from_an_odd_stretch():
     assert detector.healthy
     for _ in range(4):
         detector.check(line(9.0))
-    # Saved and restored, it is as suspicious as before.
+    # After saving and restoring, the detector is in the same state.
     detector = DivergenceDetector(**json.loads(json.dumps(msgspec.to_builtins(detector))))
     assert not detector.healthy
     with pytest.raises(Diverged, match=r"at sample 10 the loss \(9\) .* \(2\) for 5 lines"):
         detector.check(line(9.0))
 
 
-def test_watch_counts_learned_lines_in_a_row():
+def test_the_detector_counts_good_lines_in_a_row():
     detector = DivergenceDetector()
     for loss in [1.0, 1.0, 1.0, 1.0, 1.95] * 3 + [9.0] * 20:
         detector.check(line(loss))
     assert detector.healthy
 
 
-def test_watch_knows_negative_baselines():
+def test_the_detector_handles_negative_baselines():
     """A Gaussian's loss may be below zero."""
     detector = DivergenceDetector()
     for _ in range(5):
@@ -82,12 +83,12 @@ def test_watch_knows_negative_baselines():
 
 
 @pytest.mark.parametrize("carry", [None, 1e7])
-def test_watch_bounds_the_carry(carry):
+def test_the_detector_limits_the_carry(carry):
     with pytest.raises(Diverged, match="the norm of the carry is"):
         DivergenceDetector().check(line(1.0, carry=carry))
 
 
-def test_watch_lives_with_lines_that_say_nothing():
+def test_the_detector_ignores_lines_without_a_loss():
     detector = DivergenceDetector()
     detector.check(line(None))
     detector.check(line(1.0, baseline=None))

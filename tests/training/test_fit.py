@@ -1,4 +1,4 @@
-"""norewind.fit: the same in Python."""
+"""Tests of norewind.fit."""
 
 import json
 import os
@@ -15,11 +15,11 @@ from run_folders import everything
 
 import norewind
 from norewind.core.run import NonFiniteError
-from norewind.scoring.metrics import Diverged
+from norewind.errors import Diverged
 from norewind.scoring.score import Score
 from norewind.storage.checkpoint import CheckpointError, checkpoints
 from norewind.streams import ByteStream, Source, TaskStream
-from norewind.training.fit import Fitted, Hooks, Intervals, IteratedStream
+from norewind.training.fit import FitResult, Hooks, Intervals, IteratedStream
 from norewind.training.folder import FolderInUse, RunFolder, last_good
 from norewind.training.log import read_log
 from norewind.training.windows import WindowedStream
@@ -30,7 +30,7 @@ WINDOW = 3
 
 
 def transition(params, state, x):
-    """Inputs and state are trees, and the state holds a counter and a key."""
+    """A model whose inputs and state are trees; the state holds a counter and a key."""
     noise, key = jax.random.split(state["key"])
     h = jnp.tanh(params["w"] @ state["h"] + params["u"] * x["signal"] + x["bias"][0])
     h = h + 1e-3 * jax.random.normal(noise, h.shape)
@@ -52,7 +52,7 @@ def model():
 
 
 def pairs(count=400):
-    """Trees of numbers and arrays, and a count that fills no whole number of windows."""
+    """Pairs of trees, whose number is not a multiple of the window."""
     for i in range(count):
         yield (
             {"signal": np.float32(np.sin(i / 5)), "bias": np.array([0.1, i % 2], np.float32)},
@@ -60,8 +60,8 @@ def pairs(count=400):
         )
 
 
-def train(model, stream=None, **options) -> Fitted:
-    """`fit` with short intervals; the names of hooks and intervals are told apart here."""
+def train(model, stream=None, **options) -> FitResult:
+    """Call `fit` with short intervals. Options are hooks or intervals by name."""
     rare = {name: options.pop(name) for name in Intervals.__dataclass_fields__ if name in options}
     hooks = {name: options.pop(name) for name in Hooks.__dataclass_fields__ if name in options}
     given = {
@@ -98,18 +98,18 @@ def test_metrics_are_the_losses_of_the_learner(model, whole):
     windowed = WindowedStream(stream, WINDOW)
     taken = windowed.take(133)
     assert taken is not None
-    # The same compiled program: learning amplifies the rounding of another one.
+    # With the same compiled program, since learning amplifies differences in rounding.
     run, losses, _ = learner.scan(run, *windowed.as_windows(taken, learner.chunk_size(run) // WINDOW), count=133)
     # The mean of every sample, although there is one loss per window of three.
     assert lines[0]["loss"] == pytest.approx(float(losses[:17].sum()) / 51, rel=1e-5)
-    # Every line is about its own interval.
+    # Every line covers its own interval.
     assert lines[1]["loss"] == pytest.approx(float(losses[17:34].sum()) / 51, rel=1e-5)
     assert lines[-1]["mean"] == pytest.approx(float(losses.sum()) / 399, rel=1e-5)
     assert int(fitted.run.samples) == 399
     assert int(fitted.run.state["seen"]) == 399
 
 
-def test_callbacks_hear_of_everything(model, tmp_path):
+def test_callbacks_are_called_with_everything(model, tmp_path):
     paths, chunks, outputs = [], [], []
     fitted = train(
         model,
@@ -138,7 +138,7 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize("moment", [51, 102, 351, 399])
-def test_an_interrupted_call_goes_on_exactly(model, whole, tmp_path, moment):
+def test_an_interrupted_call_resumes_exactly(model, whole, tmp_path, moment):
     def interrupt(line):
         if line["samples"] == moment:
             raise Stop
@@ -151,7 +151,7 @@ def test_an_interrupted_call_goes_on_exactly(model, whole, tmp_path, moment):
     assert fitted.ended
 
 
-def test_stopping_and_going_on_many_times(model, whole, tmp_path):
+def test_stopping_and_resuming_many_times(model, whole, tmp_path):
     for samples in range(20, 420, 20):
         fitted = train(model, folder=tmp_path, samples=samples)
         assert fitted.samples == min(samples // 3 * 3, 399)
@@ -175,7 +175,7 @@ def test_a_checkpoint_that_is_being_written_when_a_call_fails_is_finished(model,
     assert [int(path.name[:15]) for path in checkpoints(tmp_path / "checkpoints")] == [42]
 
 
-def test_a_callback_that_fails_in_the_background_is_heard(model, tmp_path):
+def test_an_error_in_a_background_callback_is_raised(model, tmp_path):
     def fail(path):
         raise Stop
 
@@ -183,7 +183,7 @@ def test_a_callback_that_fails_in_the_background_is_heard(model, tmp_path):
         train(model, folder=tmp_path, checkpoint=fail)
 
 
-def test_seconds_are_a_reason_for_a_checkpoint(model, tmp_path):
+def test_checkpoints_can_be_written_at_time_intervals(model, tmp_path):
     paths: list = []
     options = {"checkpoint_every": None, "checkpoint_seconds": 1e-9}
     train(model, folder=tmp_path, checkpoint=paths.append, samples=150, **options)
@@ -191,7 +191,7 @@ def test_seconds_are_a_reason_for_a_checkpoint(model, tmp_path):
 
 
 def windowed_bytes():
-    """A learner of bytes in windows, and the run it starts from."""
+    """Return a learner of bytes in windows, and its initial run."""
     cell = norewind.cells.rnn(inputs=256, hidden=3, outputs=256, symbols=True)
     estimator = norewind.bptt(*norewind.window(cell.transition, norewind.losses.cross_entropy))
     learner = norewind.online(estimator, optax.sgd(0.1))
@@ -200,7 +200,7 @@ def windowed_bytes():
 
 
 def test_a_stream_that_is_opened_at_a_position(tmp_path):
-    """Bytes in windows of two: those that do not fill one wait, in the checkpoint as well."""
+    """Bytes in windows of two. Those that do not fill a window are saved in the checkpoint."""
     learner, run = windowed_bytes()
     text = tmp_path / "text"
 
@@ -224,14 +224,14 @@ def test_a_stream_that_is_opened_at_a_position(tmp_path):
         norewind.fit(stream(None), learner, run, window=4, folder=tmp_path / "whole")
 
 
-def test_an_endless_stream_needs_no_end(tmp_path):
+def test_an_endless_stream_can_be_stopped(tmp_path):
     cell = norewind.cells.rnn(inputs=3, hidden=3, outputs=3, symbols=True)
     learner = norewind.online(norewind.bptt(cell.transition, norewind.losses.cross_entropy), optax.sgd(0.1))
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
     stream = TaskStream(norewind.tasks.anbn(), 0)
     fitted = norewind.fit(stream, learner, run, samples=2_500)
     assert (fitted.samples, fitted.ended) == (2_500, False)
-    # The stream was not read beyond what was learned from.
+    # Nothing was read from the stream beyond the samples learned from.
     assert stream.position()["characters"] == 2_500
     asked = iter([False, False, True])
     assert (
@@ -248,12 +248,12 @@ def test_an_endless_stream_needs_no_end(tmp_path):
 
 @pytest.mark.parametrize("name", ["window", "metrics_every", "checkpoint_every", "keep"])
 @pytest.mark.parametrize("value", [0, -1, 2.5, True])
-def test_impossible_numbers_are_refused(model, name, value):
+def test_impossible_numbers_are_rejected(model, name, value):
     with pytest.raises(ValueError, match=f"fit: {name} must be"):
         train(model, **{name: value})
 
 
-def test_pairs_that_are_none_are_refused(model):
+def test_items_that_are_not_pairs_are_rejected(model):
     with pytest.raises(ValueError, match="item 4 of the stream is not a pair"):
         train(model, [*pairs(3), 7.0, *pairs(5)])
     with pytest.raises(ValueError, match="item 4 of the stream is not a pair"):
@@ -274,7 +274,7 @@ def test_a_number_that_is_not_finite_stops_and_leaves_the_checkpoint(model, tmp_
 
 
 class Baseline(Score):
-    """A score with given baselines."""
+    """A score with fixed baselines."""
 
     def __init__(self, baselines):
         super().__init__()
@@ -298,7 +298,7 @@ def test_a_divergence_keeps_the_good_checkpoints(model, tmp_path):
     with pytest.raises(Diverged, match="for 5 lines"):
         train(model, stream, folder=tmp_path, score=Baseline(baselines))
     assert [int(path.name[:15]) for path in checkpoints(tmp_path / "checkpoints")] == [201, 240, 282]
-    # Divergence does not stop the run: checkpoints are written as ever.
+    # Divergence does not stop the run: checkpoints are written as usual.
     baselines = [1e9] * 5 + [-1.0] * 30
     fitted = train(model, stream, folder=tmp_path / "off", score=Baseline(baselines), stop_if_diverged=False)
     assert fitted.samples == 798
@@ -321,8 +321,8 @@ def test_suspicion_survives_an_interruption(model, tmp_path):
         train(model, stream, folder=tmp_path, score=Baseline([-1.0] * 9))
 
 
-def test_a_suspicious_run_goes_on_without_a_watch(model, tmp_path):
-    """It was interrupted under suspicion; if divergence no longer stops it, checkpoints must come again."""
+def test_a_suspicious_run_continues_without_divergence_detection(model, tmp_path):
+    """It was interrupted while suspicious. If divergence no longer stops it, it must write checkpoints again."""
     stream, baselines = [*pairs(400), *pairs(400)], [1e9] * 5 + [-1.0] * 40
     train(model, stream, folder=tmp_path, score=Baseline(baselines), samples=330)
     paths: list = []
@@ -330,7 +330,7 @@ def test_a_suspicious_run_goes_on_without_a_watch(model, tmp_path):
     assert len(paths) > 5
 
 
-def test_another_model_is_refused(whole, tmp_path):
+def test_another_model_is_rejected(whole, tmp_path):
     learner = norewind.online(
         norewind.uoro(*norewind.window(transition, norewind.losses.squared_error)), optax.sgd(1e-2)
     )
@@ -340,7 +340,7 @@ def test_another_model_is_refused(whole, tmp_path):
         norewind.fit(pairs(), learner, run, window=WINDOW, folder=whole[0])
 
 
-def test_a_folder_is_held_by_one_thread_and_let_go(model, tmp_path):
+def test_a_folder_is_locked_by_one_thread_and_released(model, tmp_path):
     refused: list = []
 
     def ask():
@@ -359,14 +359,14 @@ def test_a_folder_is_held_by_one_thread_and_let_go(model, tmp_path):
     assert len(refused) == 1
 
 
-def test_what_is_saved_is_json(whole):
+def test_checkpoints_save_json(whole):
     extra = json.loads(json.dumps(everything(whole[0])["position"]))
     assert extra == {"stream": {"items": 399}, "partial_window": None}
     assert Path(whole[0], "metrics.jsonl").exists()
 
 
-def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tmp_path):
-    """A stream that continues does not send it again, so the newest checkpoint must hold it."""
+def test_samples_waiting_for_their_window_are_saved_even_if_nothing_was_learned_since(tmp_path):
+    """A stream that continues does not send these samples again, so the newest checkpoint must hold them."""
     learner, run = windowed_bytes()
     text = tmp_path / "text"
 
@@ -382,7 +382,7 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
     letters = bytes(range(65, 65 + 40))
     go("whole", letters)
     for length in range(9, 13):
-        # A checkpoint at 8 samples, and up to three more that wait.
+        # A checkpoint at 8 samples, and up to three more samples in the partial window.
         go(f"cut{length}", letters[:length])
         go(f"cut{length}", letters[length:])
         assert everything(tmp_path / f"cut{length}") == everything(tmp_path / "whole")
@@ -390,6 +390,6 @@ def test_what_waits_for_its_window_is_saved_even_if_nothing_was_learned_since(tm
 
 @pytest.mark.parametrize(("numbers", "samples"), [(10, 4_000), (50_000, 4_000), (10**6, 200), (10**9, 100)])
 def test_large_models_get_short_chunks(model, numbers, samples):
-    """So that an interruption does not wait for thousands of slow samples."""
+    """An interruption must not wait for thousands of slow samples."""
     learner, _ = model
     assert learner.chunk_size({"a": np.broadcast_to(0.0, numbers)}) == samples

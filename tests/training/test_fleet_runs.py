@@ -1,4 +1,4 @@
-"""Fleets from files: killed, resumed, sharded over processes and Ray, with bad rows, odd keys and a full disk."""
+"""Fleets from files: killed, resumed, sharded over processes and Ray, with bad rows, unusual keys and a full disk."""
 
 import json
 import math
@@ -26,7 +26,7 @@ from norewind.training.folder import RunFolder
 from norewind.training.hooks import Hooks
 from norewind.training.progress import Progress
 from norewind.training.settings import Settings, SettingsError
-from norewind.training.train import train
+from norewind.training.train_folder import train_folder
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -36,8 +36,8 @@ def quick_processes():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         patch.setattr(
-            "norewind.training.train.build", cached_build
-        )  # the fixtures here are made before those of a test
+            "norewind.training.train_folder.build", cached_build
+        )  # the fixtures listed here are set up before those of a test
         yield
 
 
@@ -64,11 +64,11 @@ def settings(tmp_path_factory):
 
 def trained(settings, path, **hooks):
     with RunFolder(path) as folder:
-        return train(settings, folder, hooks=Hooks(**hooks))
+        return train_folder(settings, folder, hooks=Hooks(**hooks))
 
 
 def by_key(*folders):
-    """Every key's predictions, in order, without their numbers in the stream."""
+    """Return the predictions of every key in order, without their numbers in the stream."""
     found = {}
     for folder in folders:
         for line in (folder / "predictions.jsonl").read_text().splitlines():
@@ -87,7 +87,7 @@ def whole(settings, tmp_path_factory):
 
 
 def test_every_key_is_forecast_as_if_it_were_alone_in_the_file(settings, whole, tmp_path):
-    """Also its standardising, and its rows that wait: to the digits of predictions, since the learner is the same."""
+    """Including standardisation and pending rows, to the digits of predictions, since the learner is the same."""
     alone = tmp_path / "alone.csv"
     header, *rows = Path(settings.source).read_text().splitlines()
     alone.write_text("\n".join([header, *(row for row in rows if row.startswith("s3,"))]) + "\n")
@@ -96,7 +96,7 @@ def test_every_key_is_forecast_as_if_it_were_alone_in_the_file(settings, whole, 
     assert ours == [{**entry, "line": None} for entry in by_key(tmp_path / "run")["s3"]]
 
 
-def test_a_fleet_that_is_stopped_goes_on_bit_for_bit(settings, whole, tmp_path):
+def test_a_fleet_that_is_stopped_continues_bit_for_bit(settings, whole, tmp_path):
     chunks = []
     trained(settings, tmp_path / "run", chunk=lambda *_: chunks.append(1), should_stop=lambda: len(chunks) > 8)
     assert len(chunks) < ROWS // 100
@@ -106,7 +106,7 @@ def test_a_fleet_that_is_stopped_goes_on_bit_for_bit(settings, whole, tmp_path):
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
-def test_a_killed_fleet_goes_on_bit_for_bit(settings, whole, tmp_path):
+def test_a_killed_fleet_continues_bit_for_bit(settings, whole, tmp_path):
     command = [sys.executable, "-m", "norewind"]
     options = [
         f"--{name.replace('_', '-')}={value}"
@@ -114,7 +114,7 @@ def test_a_killed_fleet_goes_on_bit_for_bit(settings, whole, tmp_path):
             ("key", "sensor"),
             ("resident", 6),
             ("targets", "temp"),
-            ("checkpoint_every", 20),  # so many that the kill finds the process at work
+            ("checkpoint_every", 20),  # so many that the process is still running when it is killed
             ("predictions", "file"),
         )
     ]
@@ -142,13 +142,13 @@ def test_only_changed_keys_are_written_again(settings, tmp_path):
 
 
 def killing(monkeypatch, folder):
-    """Kill the process that trains in this folder, once, when it has saved something."""
+    """Kill the process that trains in this folder once, after it has saved something."""
     killed, show = [], workers.show_progress
 
     def show_and_kill(*arguments):
         show(*arguments)
         if not killed and (pid := holder(folder)):
-            # It may be done before the next look.
+            # It may already have finished.
             while not checkpoints(folder / "checkpoints") and holder(folder) == pid:
                 time.sleep(0.001)
             killed.append(pid)
@@ -161,7 +161,7 @@ def killing(monkeypatch, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ray", [None, "auto"])
-def test_a_killed_worker_s_keys_go_on_elsewhere_bit_for_bit(ray, settings, whole, tmp_path, monkeypatch):
+def test_a_killed_workers_keys_continue_elsewhere_bit_for_bit(ray, settings, whole, tmp_path, monkeypatch):
     if ray:
         pytest.importorskip("ray")
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -176,7 +176,7 @@ def test_a_killed_worker_s_keys_go_on_elsewhere_bit_for_bit(ray, settings, whole
     assert fleet_parts.shard_summary(tmp_path / "run", 2, json.loads).startswith(f"{ROWS:,} samples, mean loss 0.")
 
 
-def test_the_words_about_shards_count_all_samples_and_invent_no_loss(settings, tmp_path):
+def test_the_summary_of_shards_counts_all_samples_and_only_known_losses(settings, tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text("sensor,temp,power\n" + "".join(f"k{i},{i % 7},1\n" for i in range(250)))
     for number, folder in enumerate(fleet_parts.shard_folders(tmp_path, 2)):
@@ -185,7 +185,7 @@ def test_the_words_about_shards_count_all_samples_and_invent_no_loss(settings, t
     assert fleet_parts.shard_summary(tmp_path, 2, json.loads) == "250 samples.\n250 keys; none has 20 scored rows yet."
 
 
-def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
+def test_keys_of_any_bytes_and_types_are_distinct(settings, tmp_path):
     values = ["a\n\u2028b", "\ud800", "", 1, "1", 1.5, True, "null", "\U0001f600"]
     source = tmp_path / "rows.jsonl"
     source.write_text("".join(json.dumps({"k": value, "x": i % 5}) + "\n" for i in range(60) for value in values))
@@ -199,13 +199,13 @@ def test_keys_of_any_bytes_and_kinds_are_kept_apart(settings, tmp_path):
         trained(replace(odd, bad="stop"), tmp_path / "other")
 
 
-def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_nothing_is_lost(settings, whole, tmp_path, monkeypatch):
     write = store.Store.write
 
     def on_a_small_disk(self, keys, runs, at, *rest, **options):
         self._base.execute(f"PRAGMA max_page_count = {1_000 if at < 700 else 1}")
         if at >= 700:
-            # SQLite does not go below what is there: let there be no room for anything more.
+            # SQLite never shrinks below its current size, so this leaves no room for more.
             pages = self._base.execute("PRAGMA page_count").fetchone()[0]
             self._base.execute(f"PRAGMA max_page_count = {pages}")
             keys, runs = [*keys, b"more"], [*runs, ((0, 0, 0, 0), bytes(10_000_000))]
@@ -221,8 +221,8 @@ def test_a_full_disk_says_so_and_loses_nothing(settings, whole, tmp_path, monkey
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
 
 
-def test_a_key_that_comes_back_after_a_year_goes_on_as_if_it_had_stayed(settings, tmp_path):
-    """It was on disk meanwhile; the time since its last row is an input of its next one."""
+def test_a_key_that_returns_after_a_year_continues_as_if_it_had_stayed_in_memory(settings, tmp_path):
+    """The key was on disk in between; the time since its last row is an input of its next one."""
     source, day = tmp_path / "rows.csv", "2024-01-01T{:02d}:{:02d}:00Z"
     rows = [f"old,{day.format(i // 60, i % 60)},{i % 5}" for i in range(80)]
     rows += [f"k{i % 7},{day.format(2 + i // 60, i % 60)},{i % 3}" for i in range(210)]
@@ -239,7 +239,7 @@ def test_a_key_that_comes_back_after_a_year_goes_on_as_if_it_had_stayed(settings
     assert np.abs(back[-10:]).max() < 20
 
 
-def test_what_comes_next_is_the_newest_forecast_of_every_key(settings, whole):
+def test_the_forecast_of_a_key_is_its_newest_one(settings, whole):
     newest = {key: entries[-1]["forecast"] for key, entries in by_key(whole).items()}
     found = {entry["key"]: entry["forecast"] for entry in fleet_forecasts(whole, settings)}
     assert found == newest
@@ -250,7 +250,7 @@ def test_what_comes_next_is_the_newest_forecast_of_every_key(settings, whole):
 @pytest.mark.parametrize("model", [{}, {"method": "snap1", "hidden": 4}, {"method": "snap1", "loss": "gaussian"}])
 @pytest.mark.parametrize("ahead", [{"horizon": 3}, {"only_steps": (1, 3)}])
 def test_all_steps_are_forecast_each_by_the_nearest_that_reaches_it(model, ahead, settings, tmp_path):
-    """Row 2 of steps 1 and 3 is the third of the row before the newest."""
+    """With steps 1 and 3, row 2 ahead is forecast by step 3 of the row before the newest."""
     several = replace(settings, **model, **ahead, samples=600)
     trained(several, tmp_path / "run")
     found = {(entry["key"], entry["step"]): entry for entry in fleet_forecasts(tmp_path / "run", several)}
@@ -259,7 +259,7 @@ def test_all_steps_are_forecast_each_by_the_nearest_that_reaches_it(model, ahead
             ago, step = (1, 3) if row == 2 and "only_steps" in ahead else (0, row)
             if len(entries) > ago:
                 then = entries[-1 - ago]["forecast"][str(step)]
-                enough = len(entries) - ago > 10  # before, it is the last value, which is another one now
+                enough = len(entries) - ago > 10  # with fewer rows, the forecast is the last value, which has changed
                 assert not enough or found[key, row]["forecast"] == then
                 assert not enough or ("deviation" in found[key, row]) == (several.loss == "gaussian")
 
@@ -267,30 +267,30 @@ def test_all_steps_are_forecast_each_by_the_nearest_that_reaches_it(model, ahead
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"key": None, "share": True}, "name their column"),
+        ({"key": None, "share": True}, "Name the column of the keys"),
         ({"method": "bptt:16"}, "has windows"),
         ({"method": "nonsense"}, "method: no method is called 'nonsense'"),
         ({"loss": "classes"}, "not supported"),
-        ({"share": True, "shards": 2, "resident": None}, "cannot be split"),
+        ({"share": True, "shards": 2, "resident": None}, "shards= cannot split"),
         ({"key": "nothing"}, "no column 'nothing' to take keys from"),
-        ({"key": "temp"}, "cannot be an input or a target"),
-        ({"hidden": 5}, "auto chooses it itself"),
+        ({"key": "temp"}, "cannot be an input, a target or copied"),
+        ({"hidden": 5}, "auto chooses its own"),
     ],
 )
-def test_what_is_not_supported_is_refused_in_words(changed, message, settings, tmp_path):
+def test_unsupported_settings_are_rejected_with_an_explanation(changed, message, settings, tmp_path):
     with pytest.raises((SettingsError, norewind.streams.StreamError), match=message):
         trained(replace(settings, **changed), tmp_path / "run")
 
 
 @pytest.mark.parametrize("predictions", ["stdout", "kafka://answers"])
-def test_shards_have_no_common_place_for_predictions(predictions, settings, tmp_path):
+def test_shards_cannot_share_an_output_for_predictions(predictions, settings, tmp_path):
     parts = replace(settings, shards=2, predictions=predictions)
     with pytest.raises(SettingsError, match="several processes cannot"):
         fleet_parts.train_shards(parts, tmp_path / "run", Progress(2, quiet=True), new=True)
     assert not (tmp_path / "run").exists()
 
 
-def test_shared_keys_from_a_file_go_on_bit_for_bit(settings, tmp_path):
+def test_shared_keys_from_a_file_continue_bit_for_bit(settings, tmp_path):
     shared = replace(settings, share=True, resident=None, method="bptt", hidden=4, horizon=2, samples=1_536)
     trained(shared, tmp_path / "whole")
     chunks = []

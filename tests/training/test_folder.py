@@ -1,4 +1,4 @@
-"""Run folders: who may use one, and checkpoints, settings and logs that are damaged or contradict each other."""
+"""Run folders: locking, and checkpoints, settings and logs that are damaged or contradict each other."""
 
 import fcntl
 import platform
@@ -26,14 +26,14 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 @pytest.mark.parametrize("command", ["train", "resume", "predict", "sample", "plot"])
-def test_a_folder_that_cannot_be_is_refused(whole, tmp_path, capsys, command):
+def test_a_folder_that_cannot_be_created_is_rejected(whole, tmp_path, capsys, command):
     (tmp_path / "file").write_text("")
     below = tmp_path / "file" / "run"
     arguments = [whole / "text", "--out", below] if command == "train" else [below]
     assert_refused(capsys, norewind(command, *arguments), str(tmp_path / "file"))
 
 
-def test_a_folder_that_may_not_be_written_is_refused(whole, tmp_path, capsys, monkeypatch):
+def test_a_read_only_folder_is_rejected(whole, tmp_path, capsys, monkeypatch):
     def denied(self, *_, **__):
         raise PermissionError(13, "Permission denied", str(self))
 
@@ -55,15 +55,15 @@ def test_a_folder_belongs_to_one_process(whole, tmp_path, capsys):
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_a_folder_that_holds_a_run_is_refused(whole, capsys):
+def test_a_folder_that_holds_a_run_is_rejected(whole, capsys):
     before = everything(whole / "bytes")
     code = norewind("train", whole / "text", "--out", whole / "bytes", *TEXT, "--seed", 3)
-    assert_refused(capsys, code, "already holds a run", f"norewind resume {whole / 'bytes'}", "--out")
+    assert_refused(capsys, code, "already holds a run", f"norewind resume {whole / 'bytes'}", "another folder")
     assert everything(whole / "bytes") == before
     assert read_settings(whole / "bytes").seed == 0
 
 
-def test_a_mistake_does_not_take_the_folder(whole, tmp_path, capsys):
+def test_a_mistake_leaves_the_folder_unlocked(whole, tmp_path, capsys):
     for wrong in (("nothing.txt",), (whole / "text", "--method", "magic"), (whole / "table.csv", "--inputs", "moon")):
         assert_refused(capsys, norewind("train", *wrong, "--out", tmp_path / "run"))
         assert not (tmp_path / "run" / "settings.toml").exists()
@@ -78,7 +78,7 @@ def flip(path, place=-3):
     path.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_refused_or_skipped(whole, tmp_path, capsys):
+def test_a_damaged_checkpoint_is_rejected_or_skipped(whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT) == 0
     kept = checkpoints(run / "checkpoints")
@@ -88,13 +88,13 @@ def test_a_damaged_checkpoint_is_refused_or_skipped(whole, tmp_path, capsys):
         assert_refused(capsys, code, f"{kept[-1]}: damaged", f"norewind resume {run} --damaged skip")
     flip(kept[-2], 100)
     assert norewind("resume", run, "--damaged", "skip") == 0
-    said = capsys.readouterr().err
-    assert said.count("Continuing from the previous one") == 2
+    output = capsys.readouterr().err
+    assert output.count("Continuing from the previous one") == 2
     assert everything(run) == everything(whole / "bytes")
     assert {path.suffix for path in (run / "checkpoints").iterdir()} == {".safetensors", ".damaged"}
 
 
-def test_nothing_begins_again_in_silence(whole, tmp_path, capsys):
+def test_no_run_silently_starts_over(whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 600, "--keep", 1) == 0
     flip(newest(run))
@@ -105,7 +105,7 @@ def test_nothing_begins_again_in_silence(whole, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("number", [1, FORMAT - 1, FORMAT + 1])
-def test_a_checkpoint_of_another_format_is_refused_and_never_skipped(whole, tmp_path, capsys, monkeypatch, number):
+def test_a_checkpoint_of_another_format_is_rejected_and_never_skipped(whole, tmp_path, capsys, monkeypatch, number):
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("norewind.storage.checkpoint.FORMAT", number)
@@ -118,13 +118,13 @@ def test_a_checkpoint_of_another_format_is_refused_and_never_skipped(whole, tmp_
     assert newest(run).exists()
 
 
-def test_another_jax_is_named_and_the_run_goes_on(whole, tmp_path, capsys, monkeypatch):
+def test_another_version_of_jax_is_named_and_the_run_continues(whole, tmp_path, capsys, monkeypatch):
     run, options = tmp_path / "run", TEXT[:-1]
     with monkeypatch.context() as patch:
         patch.setattr(jax, "__version__", "0.0.7")
         assert norewind("train", whole / "text", "--out", run, *options, "--samples", 300) == 0
-    beside = read(newest(run))[1]
-    assert (beside["jax"], beside["python"], beside["version"]) == ("0.0.7", platform.python_version(), __version__)
+    entries = read(newest(run))[1]
+    assert (entries["jax"], entries["python"], entries["version"]) == ("0.0.7", platform.python_version(), __version__)
     capsys.readouterr()
     assert norewind("resume", run, "--samples", 600) == 0
     assert (
@@ -147,7 +147,7 @@ def test_another_jax_is_named_and_the_run_goes_on(whole, tmp_path, capsys, monke
         ("hidden", "= 3", ["not a valid TOML file"]),
     ],
 )
-def test_settings_that_contradict_a_checkpoint_are_refused(whole, tmp_path, capsys, name, value, words):
+def test_settings_that_contradict_a_checkpoint_are_rejected(whole, tmp_path, capsys, name, value, words):
     run = tmp_path / "run"
     run.mkdir()
     (run / "checkpoints").symlink_to(whole / "bytes" / "checkpoints")
@@ -172,17 +172,20 @@ def test_settings_that_may_change_do(whole, tmp_path):
     assert len(checkpoints(run / "checkpoints")) == 1
 
 
-def test_a_log_that_was_cut_is_refused(whole, tmp_path, capsys):
+def test_a_truncated_log_is_rejected(whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 600) == 0
     (run / "metrics.jsonl").write_text("")
     assert_refused(
-        capsys, norewind("resume", run, "--samples", 900), "metrics.jsonl: has 0 bytes", "Lines were removed"
+        capsys,
+        norewind("resume", run, "--samples", 900),
+        "metrics.jsonl has only 0 of the",
+        "Restore the missing lines",
     )
 
 
 @pytest.mark.parametrize("name", ["settings.toml", "metrics.jsonl", "notes.txt", "lock"])
-def test_a_folder_that_is_not_ours_is_refused(whole, tmp_path, capsys, name):
+def test_a_folder_that_is_not_ours_is_rejected(whole, tmp_path, capsys, name):
     run = tmp_path / "run"
     run.mkdir()
     (run / name).write_text("mine")
@@ -203,11 +206,12 @@ def test_a_failed_start_leaves_no_folder(tmp_path, options):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_can_begin_again(whole, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_can_start_over(whole, tmp_path):
     for place, content in (("lock", MARKER), ("settings.toml", b"seed = 3\n"), ("metrics.jsonl", b"{")):
         write_atomically(tmp_path / "run" / place, content)
     write_atomically(tmp_path / "empty" / "lock", b"")
-    for name in ("run", "empty"):
+    write_atomically(tmp_path / "cut" / "lock", MARKER[:20])
+    for name in ("run", "empty", "cut"):
         assert norewind("train", whole / "text", "--out", tmp_path / name, *TEXT) == 0
         assert everything(tmp_path / name) == everything(whole / "bytes")
 
@@ -215,7 +219,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_can_begin_again(whole
 @pytest.mark.parametrize(
     "line", [b"[]", b"3", b'{"loss": "low"}', b'{"samples": [1]}', b'{"loss": 1e999}', b"[" * 99_999]
 )
-def test_metrics_that_somebody_else_wrote(tmp_path, line):
+def test_metrics_written_by_another_program_are_rejected(tmp_path, line):
     (tmp_path / "metrics.jsonl").write_bytes(b'{"samples": 3, "loss": null}\n' + line + b"\n")
     with pytest.raises(CheckpointError, match="line 2: not a line that norewind wrote"):
         read_log(tmp_path / "metrics.jsonl")
@@ -224,4 +228,17 @@ def test_metrics_that_somebody_else_wrote(tmp_path, line):
 def test_a_run_does_not_learn_from_its_own_predictions(whole, tmp_path, capsys):
     shutil.copytree(whole / "bytes", tmp_path / "run")
     code = norewind("resume", tmp_path / "run", "--source", tmp_path / "run" / "predictions.jsonl")
-    assert_refused(capsys, code, "is written by this run", "Copy it first")
+    assert_refused(capsys, code, "one of this run's own logs", "Copy it first")
+
+
+def test_a_start_that_fails_after_its_settings_were_saved_leaves_no_folder(whole, tmp_path, monkeypatch):
+    """Even if the mistake is ours."""
+
+    def fail(*_, **__):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr("norewind.training.train_folder.fit", fail)
+    for source, options in ((whole / "table.csv", SMALL), (whole / "text", TEXT)):
+        with pytest.raises(RuntimeError, match="ours"):
+            norewind("train", source, "--out", tmp_path / "new" / "run", *options)
+        assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""Checkpoints with a right checksum and wrong content: refused in words, never used."""
+"""Checkpoints with a correct checksum and wrong content are rejected with an explanation, and never used."""
 
 import shutil
 
@@ -97,7 +97,7 @@ def run(whole, tmp_path):
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_forged_entries_are_refused(run, capsys, name):
+def test_forged_entries_are_rejected(run, capsys, name):
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     forge(run, FORGED[name])
     assert_refused(capsys, norewind("resume", run))
@@ -105,13 +105,13 @@ def test_forged_entries_are_refused(run, capsys, name):
     assert not list(run.parent.glob("*.jsonl"))
 
 
-def test_a_number_of_samples_other_than_in_the_name_is_refused(run, capsys):
+def test_a_number_of_samples_other_than_in_the_name_is_rejected(run, capsys):
     forge(run, lambda entries: None, samples=10**6)
     assert_refused(capsys, norewind("resume", run), "its numbers of samples differ", "--damaged skip")
 
 
 @pytest.mark.parametrize("part", [np.zeros(1), np.zeros((1, 1), np.int32), np.array([256], np.int32)])
-def test_waiting_samples_of_another_kind_are_refused(run, capsys, part):
+def test_waiting_samples_of_another_kind_are_rejected(run, capsys, part):
     forge(run, put([part, part, None, None, None], "position", "partial_window"))
     code = norewind("predict", run, "--learn")
     assert_refused(capsys, code, "the samples that wait for their window")
@@ -125,7 +125,7 @@ def test_a_forged_position_is_not_written_from(run, capsys, name):
 
 @pytest.mark.parametrize("changed", [{"params": np.nan}, {"params": np.inf}, {"steps": -1}, {"skipped": -1}], ids=str)
 @pytest.mark.parametrize("command", ["resume", "sample"])
-def test_forged_arrays_are_refused(run, capsys, command, changed):
+def test_forged_arrays_are_rejected(run, capsys, command, changed):
     forge(run, lambda entries: None, **changed)
     assert_refused(capsys, norewind(command, run), "damaged", next(iter(changed)))
 
@@ -155,7 +155,7 @@ FORGED_ROWS = {
 
 @pytest.mark.parametrize("name", FORGED_ROWS)
 @pytest.mark.parametrize("command", ["resume", "forecast"])
-def test_forged_rows_are_refused(whole, tmp_path, capsys, command, name):
+def test_forged_rows_are_rejected(whole, tmp_path, capsys, command, name):
     shutil.copytree(whole / "rows", tmp_path / "run")
     forge(tmp_path / "run", FORGED_ROWS[name])
     assert_refused(capsys, norewind(command, tmp_path / "run"))

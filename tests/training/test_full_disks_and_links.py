@@ -30,12 +30,12 @@ def test_a_newest_checkpoint_that_cannot_be_read_can_be_skipped(whole, tmp_path,
 
 
 def test_a_folder_that_is_deleted_in_mid_run(whole, tmp_path, monkeypatch, capsys):
-    """What was there is gone, and the run says so at its next checkpoint; it does not make the folder again."""
+    """The run reports it at its next checkpoint, and does not create the folder again."""
     run, times = tmp_path / "run", iter([1])
 
     def delete():
         for _ in times:  # once
-            while run.exists():  # a checkpoint may be written meanwhile
+            while run.exists():  # a checkpoint may be written at the same time
                 shutil.rmtree(run, ignore_errors=True)
 
     at_sample(monkeypatch, 600, delete)
@@ -46,7 +46,7 @@ def test_a_folder_that_is_deleted_in_mid_run(whole, tmp_path, monkeypatch, capsy
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own, of 4 MB. Only root may mount one."""
+    """A separate file system of 4 MB, which only root may mount."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
@@ -57,7 +57,7 @@ def small_disk(tmp_path):
 
 
 def test_a_disk_that_is_filled_in_mid_run(whole, small_disk, monkeypatch, capsys):
-    """The last checkpoint is whole, the message names the file, and the run goes on later to the same end."""
+    """The last checkpoint is complete, the message names the file, and the resumed run ends the same."""
     run = small_disk / "run"
 
     def fill():
@@ -124,7 +124,7 @@ def test_a_checkpoint_that_is_a_dangling_link(tmp_path, capsys, text):
 
 @contextmanager
 def largest_file(size):
-    """Files of this process cannot grow beyond a size, like on a full disk."""
+    """Limit the size of files in this process, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -145,7 +145,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(whole, tmp_path, capsys):
     assert everything(run) == everything(whole / "bytes")
 
 
-def test_a_disk_too_full_for_a_checkpoint_says_so(whole, tmp_path, capsys):
+def test_a_disk_too_full_for_a_checkpoint_is_reported(whole, tmp_path, capsys):
     with largest_file(10_000):
         code = norewind("train", whole / "table.csv", "--out", tmp_path / "run", *SMALL, "--hidden", 24)
     assert_refused(capsys, code, "File too large", "no checkpoint yet")
@@ -153,7 +153,7 @@ def test_a_disk_too_full_for_a_checkpoint_says_so(whole, tmp_path, capsys):
 
 
 def test_predictions_to_a_full_device_end_in_one_message(whole, capsys, monkeypatch):
-    # Closing it flushes it, as Python does at exit: nothing more may go wrong then.
+    # Closing flushes it, as Python does at exit; this must not raise another error.
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         code = norewind("predict", whole / "bytes", whole / "text", "--samples", 30)

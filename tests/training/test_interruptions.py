@@ -1,4 +1,4 @@
-"""Runs that are interrupted, and resumed as if nothing had happened."""
+"""Interrupted runs resume as if nothing had happened."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from norewind.training.log import read_log
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-def test_what_a_run_leaves_behind(whole):
+def test_the_files_of_a_run(whole):
     run = whole / "bytes"
     lines = read_log(run / "metrics.jsonl")
     assert [line["samples"] for line in lines] == [300, 600, 900, 1200, 1500, 1800, 2001]
@@ -52,8 +52,8 @@ def test_a_signal_saves_and_ends_with_its_code(whole, tmp_path, monkeypatch, cap
     with monkeypatch.context() as patch:
         at_sample(patch, 700, lambda: signal.raise_signal(number))
         assert norewind("train", whole / "table.csv", "--out", run, *ROWS[:-1]) == 128 + number
-    said = capsys.readouterr().err
-    assert f"Stopped; nothing is lost. To continue: norewind resume {run}" in said
+    output = capsys.readouterr().err
+    assert f"Stopped; nothing is lost. To continue: norewind resume {run}" in output
     assert int(newest(run).name[:15]) == 750
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")
@@ -91,7 +91,7 @@ def test_resuming_at_the_end_changes_nothing(whole, tmp_path):
 def test_more_samples_make_the_longer_run(whole, tmp_path):
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 1_000) == 0
-    # Not a multiple of the window: the last one that is whole ends the run.
+    # Not a multiple of the window: the run ends with the last whole window.
     assert everything(run)["samples"] == 999
     assert read_log(run / "metrics.jsonl")[-1]["samples"] == 999
     assert norewind("resume", run, "--samples", "1.6e3", "--quiet") == 0
@@ -101,8 +101,8 @@ def test_more_samples_make_the_longer_run(whole, tmp_path):
     assert everything(run) == everything(whole / "bytes")
 
 
-def test_seconds_go_on_too(whole, tmp_path, monkeypatch):
-    """With a clock that moves on by one for every chunk, interruptions do not even change the seconds."""
+def test_seconds_continue_after_an_interruption(whole, tmp_path, monkeypatch):
+    """With a clock that advances by one per chunk, interruptions do not even change `seconds`."""
     clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now)
     monkeypatch.setattr(training_loop, "time", clock)
 
@@ -123,7 +123,7 @@ def test_seconds_go_on_too(whole, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "source", "options"), [("bytes", "text", TEXT), ("rows", "table.csv", ROWS)])
-def test_a_file_that_has_grown_goes_on(whole, tmp_path, kind, source, options):
+def test_a_run_continues_when_its_file_has_grown(whole, tmp_path, kind, source, options):
     content = (whole / source).read_bytes()
     # At the end of a line, but not of a window.
     half = content.index(b"\n", len(content) // 2) + 1 if kind == "rows" else 1_000
@@ -136,7 +136,7 @@ def test_a_file_that_has_grown_goes_on(whole, tmp_path, kind, source, options):
     assert everything(run) == everything(whole / kind)
 
 
-def test_a_pipe_begins_again_or_continues(whole, tmp_path, text):
+def test_a_pipe_is_replayed_or_continued(whole, tmp_path, text):
     run, pieces = tmp_path / "run", [text[i : i + 70] for i in range(0, len(text), 70)]
     with Pipe(text[:700]) as source:
         assert norewind("train", source, "--format", "bytes", "--out", run, *TEXT) == 0
@@ -156,13 +156,13 @@ def test_rows_come_from_a_pipe_as_from_a_file(whole, tmp_path, table):
 
 
 def test_flushing_and_cutting_change_no_bit(whole, tmp_path, monkeypatch, text):
-    """But for the last digit of answers that did not wait for their window."""
+    """Only the last digit of predictions made before their window was full may change."""
     pieces = [text[i : i + 130] for i in range(0, len(text), 130)]
     run = tmp_path / "run"
     with Pipe(*pieces[:8], pause=0.03) as source:
         flush = ("--format", "bytes", "--flush", 0.01)
         assert norewind("train", source, "--out", run, *TEXT, *flush) == 0
-    # 1040 bytes are 1039 samples: the last one was answered, and is neither answered nor learned from again.
+    # 1040 bytes are 1039 samples: the last one was predicted, and is neither predicted nor learned from again.
     assert [entry["sample"] for entry in read_log(run / "predictions.jsonl")] == list(range(1, 1_040))
     with Pipe(*pieces[8:], pause=0.03) as source:
         assert norewind("resume", run, "--source", source, "--continues", "--quiet") == 0
@@ -181,7 +181,7 @@ def assert_nearly_the_same(guesses, expected):
 
 
 def test_metrics_do_not_depend_on_chunks(whole, tmp_path, monkeypatch):
-    """A loop compiled for another length may round differently, so only what is counted can be compared."""
+    """A loop compiled for another length may round differently, so only counts can be compared."""
     monkeypatch.setattr("norewind.learners.online.CHUNK", 70)
     assert norewind("train", whole / "table.csv", "--out", tmp_path / "run", *ROWS, "--samples", 700) == 0
     lines, expected = read_log(tmp_path / "run" / "metrics.jsonl"), read_log(whole / "rows" / "metrics.jsonl")
@@ -192,7 +192,7 @@ def test_metrics_do_not_depend_on_chunks(whole, tmp_path, monkeypatch):
         assert line["loss"] == pytest.approx(other["loss"], rel=1e-5)
 
 
-def test_a_real_process_answers_soon_and_goes_on_after_sigterm(whole, tmp_path, text):
+def test_a_real_process_answers_promptly_and_resumes_after_sigterm(whole, tmp_path, text):
     run, half = tmp_path / "run", 1_100
     options = ("--format", "bytes", "--flush", 0.2, *TEXT, "--predictions", "stdout", "--out", run)
     process = subprocess.Popen(
@@ -203,7 +203,7 @@ def test_a_real_process_answers_soon_and_goes_on_after_sigterm(whole, tmp_path, 
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    # If it never answers, its end is the answer.
+    # Kill it if it never answers.
     patience = threading.Timer(200, process.kill)
     patience.start()
     lines = []
@@ -214,7 +214,7 @@ def test_a_real_process_answers_soon_and_goes_on_after_sigterm(whole, tmp_path, 
         began = time.monotonic()
         while len(lines) < stop - 1:
             lines.append(process.stdout.readline())
-        # Not the first time, when it compiles. The rest is 0.2 s and a busy machine.
+        # The first one includes compilation. The others wait for 0.2 s; a busy machine may add to that.
         assert len(lines) <= 300 or time.monotonic() - began < 20
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 143
@@ -226,7 +226,7 @@ def test_a_real_process_answers_soon_and_goes_on_after_sigterm(whole, tmp_path, 
     assert {**everything(run), "predictions": expected["predictions"]} == expected
 
 
-def test_no_patience_at_all_does_not_spin(tmp_path, monkeypatch):
+def test_zero_patience_does_not_poll_continuously(tmp_path, monkeypatch):
     takes = 0
     take = ByteStream.take
 

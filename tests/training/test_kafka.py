@@ -1,4 +1,4 @@
-"""Topics as sources: bad messages, brokers that are away, positions that are gone. Without killing anybody."""
+"""Topics as sources: bad messages, unreachable brokers, deleted positions. No processes are killed here."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ pytest.importorskip("confluent_kafka")
 from kafka_cluster import Cluster, rows
 from run_folders import assert_refused, at_sample, everything, norewind
 
-from norewind.storage.checkpoint import checkpoints, glance
+from norewind.storage.checkpoint import checkpoints, read_metadata
 from norewind.streams.stream import StreamError
 from norewind.training import kafka_answers
 from norewind.training.log import read_log
@@ -34,10 +34,10 @@ def train(cluster, topic, out, *more):
 
 
 def position(run):
-    return glance(checkpoints(run / "checkpoints")[-1])["position"]["stream"]["messages"]
+    return read_metadata(checkpoints(run / "checkpoints")[-1])["position"]["stream"]["messages"]
 
 
-def test_stopped_and_resumed_it_is_the_same(cluster, tmp_path, monkeypatch):
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(cluster, tmp_path, monkeypatch):
     cluster.send("calm", rows(400))
     options = ("--final", "--predictions", "file", "--copy", "@key", "@time", "--group", "watched")
     assert train(cluster, "calm", tmp_path / "whole", *options) == 0
@@ -65,7 +65,7 @@ POISON = [
 REASONS = ["not valid JSON", "tombstone", "it is empty", "not valid UTF-8, at byte 0", "JSON list", "'high' is not a"]
 
 
-def test_poison_is_reported_with_its_place(cluster, tmp_path, capfd):
+def test_bad_messages_are_reported_with_their_location(cluster, tmp_path, capfd):
     good = [(2, 1_700_000_000_000 + i, b"k", {"level": i % 7}) for i in range(30)]
     bad = [(2, 1_700_000_000_100 + i, b"k", value) for i, value in enumerate(POISON[:-1])]
     cluster.send("poison", [*good, *bad, *((2, moment + 200, key, value) for _, moment, key, value in good)])
@@ -75,14 +75,14 @@ def test_poison_is_reported_with_its_place(cluster, tmp_path, capfd):
     )
     assert position(tmp_path / "run")["offsets"]["2"] == 30
     assert norewind("resume", tmp_path / "run", "--bad", "skip", "--quiet") == 0
-    said = capfd.readouterr().err
+    output = capfd.readouterr().err
     for number, reason in enumerate(REASONS, 30):
-        assert any(f"partition 2, offset {number}" in line and reason in line for line in said.splitlines()), reason
+        assert any(f"partition 2, offset {number}" in line and reason in line for line in output.splitlines()), reason
     assert len(read_log(tmp_path / "run" / "predictions.jsonl")) == 60
     assert read_log(tmp_path / "run" / "metrics.jsonl")[-1]["skipped"] == {"bad rows": 6}
 
 
-def test_what_cannot_be_reached_is_named(cluster, tmp_path, capfd):
+def test_unreachable_brokers_and_unknown_topics_are_named(cluster, tmp_path, capfd):
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         closed = f"127.0.0.1:{nobody.getsockname()[1]}"
     code = norewind("train", "kafka://t", "--brokers", closed, "--out", tmp_path / "run", *SMALL)
@@ -108,10 +108,10 @@ def test_wrong_credentials_and_options_are_named(cluster, tmp_path, capfd):
     assert_refused(capfd, train(cluster, "t", tmp_path / "run", "--client", tmp_path / "none"), "cannot be read")
 
 
-def test_deleted_messages_are_not_skipped_in_silence(cluster, tmp_path, capfd):
+def test_deleted_messages_are_not_skipped_silently(cluster, tmp_path, capfd):
     cluster.send("old", [(0, 1_700_000_000_000 + i, None, {"level": i % 7}) for i in range(200)])
     assert train(cluster, "old", tmp_path / "run", "--final") == 0
-    # The mock keeps five megabytes a partition.
+    # The mock keeps five megabytes per partition.
     for _ in range(14):
         cluster.send("old", [(0, 1_700_000_001_000, None, {"level": 1, "x": "a" * 500_000})])
     cluster.send("old", [(0, 1_700_000_002_000 + i, None, {"level": i % 7}) for i in range(20)])
@@ -122,22 +122,22 @@ def test_deleted_messages_are_not_skipped_in_silence(cluster, tmp_path, capfd):
     assert norewind("resume", tmp_path / "run", "--continues", "--quiet") == 0
     skipped = read_log(tmp_path / "run" / "metrics.jsonl")[-1]["skipped"]["messages deleted before they were read"]
     assert position(tmp_path / "run")["offsets"]["0"] == 234
-    assert glance(checkpoints(tmp_path / "run" / "checkpoints")[-1])["samples"] == 234 - skipped
+    assert read_metadata(checkpoints(tmp_path / "run" / "checkpoints")[-1])["samples"] == 234 - skipped
 
 
-def test_brokers_may_go_away_and_come_back(tmp_path, monkeypatch, capfd):
+def test_brokers_may_be_unreachable_for_a_while(tmp_path, monkeypatch, capfd):
     cluster = Cluster()
     cluster.send("away", rows(300))
-    at_sample(monkeypatch, 300, cluster.go_away)
+    at_sample(monkeypatch, 300, cluster.disconnect)
     try:
         code = train(cluster, "away", tmp_path / "run", "--flush", "0.2")
         assert_refused(capfd, code, "do not answer for")
     finally:
         cluster.come_back()
-    assert glance(checkpoints(tmp_path / "run" / "checkpoints")[-1])["samples"] == 300
+    assert read_metadata(checkpoints(tmp_path / "run" / "checkpoints")[-1])["samples"] == 300
     monkeypatch.undo()
     monkeypatch.setattr("norewind.streams.kafka.topic.OUTAGE_SECONDS", 20.0)
-    blinks = iter([cluster.go_away])
+    blinks = iter([cluster.disconnect])
     at_sample(monkeypatch, 320, lambda: next(blinks, lambda: None)())
     at_sample(monkeypatch, 360, lambda: os.kill(os.getpid(), signal.SIGTERM))
     cluster.send("away", list(rows(320))[300:])
@@ -145,14 +145,14 @@ def test_brokers_may_go_away_and_come_back(tmp_path, monkeypatch, capfd):
     back.start()
     assert norewind("resume", tmp_path / "run", "--quiet") == 143
     back.join()
-    assert glance(checkpoints(tmp_path / "run" / "checkpoints")[-1])["samples"] == 360
+    assert read_metadata(checkpoints(tmp_path / "run" / "checkpoints")[-1])["samples"] == 360
 
 
 def test_answers_belong_to_one_run_of_a_group(cluster, tmp_path, capfd):
     cluster.send("asked", rows(100))
     cluster.create("told")
     answers = ("--final", "--predictions", "kafka://told")
-    assert_refused(capfd, train(cluster, "asked", tmp_path / "run", *answers), "name the --group")
+    assert_refused(capfd, train(cluster, "asked", tmp_path / "run", *answers), "pass --group")
     answers = (*answers, "--group", "one")
     assert train(cluster, "asked", tmp_path / "run", *answers) == 0
     assert sum(map(len, cluster.committed("told").values())) == 100
@@ -193,8 +193,8 @@ def test_a_second_process_fences_the_first(cluster, tmp_path, monkeypatch, capfd
     assert sorted(answer["sample"] for _, answer in answers) == list(range(1, 301))
 
 
-def test_partitions_are_runs_of_their_own(cluster, tmp_path):
-    """On shared storage, another worker goes on with a partition where its folder is."""
+def test_partitions_are_separate_runs(cluster, tmp_path):
+    """On shared storage, another worker continues a partition from its folder."""
     cluster.send("parts", rows(300))
     assert train(cluster, "parts/1,2", tmp_path / "some", "--final", "--predictions", "file") == 0
     lines = read_log(tmp_path / "some" / "predictions.jsonl")
@@ -202,7 +202,7 @@ def test_partitions_are_runs_of_their_own(cluster, tmp_path):
     assert set(position(tmp_path / "some")["offsets"]) == {"1", "2"}
 
 
-def test_answers_that_find_no_place_let_go_of_their_client(monkeypatch):
+def test_failed_answers_close_their_client(monkeypatch):
     class Lost:
         open = True
 

@@ -23,7 +23,7 @@ OPTIONS = [
     *("--targets", "level", "--method", "uoro", "--hidden", 4, "--final", "--quiet"),
     *("--metrics-every", 300, "--checkpoint-every", 250, "--group", "g", "--predictions", "kafka://answers"),
 ]
-# Dies at a chosen point around the n-th commit.
+# A process that is killed at a chosen point around the n-th commit.
 DYING = """
 import os, signal, sys
 from norewind.training import kafka_answers as answers
@@ -54,7 +54,7 @@ POINTS = ["checkpoint is written", "answers are sent", "offsets are sent", "tran
 
 
 class Stage:
-    """A topic of its own and the options to train on it."""
+    """Create a topic, and return it with the options to train on it."""
 
     def __init__(self, cluster, name, folder):
         self.cluster, self.folder = cluster, folder
@@ -72,11 +72,11 @@ class Stage:
 
     def finish(self, run):
         process = self.start(run)
-        said = process.communicate(timeout=300)[1].decode()
-        assert process.returncode == 0, said
+        output = process.communicate(timeout=300)[1].decode()
+        assert process.returncode == 0, output
 
     def seen(self):
-        """The committed answers in the order of their samples, with their keys."""
+        """Return the committed answers in the order of their samples, with their keys."""
         answers = [answer for part in self.cluster.committed(self.answers).values() for answer in part]
         return sorted(answers, key=lambda answer: answer[1]["sample"])
 
@@ -89,7 +89,7 @@ def filled(cluster, name, folder):
 
 @pytest.fixture(scope="module")
 def whole(cluster, tmp_path_factory):
-    """A run that nothing has happened to."""
+    """An uninterrupted run."""
     stage = filled(cluster, "whole", tmp_path_factory.mktemp("whole"))
     stage.finish(stage.folder / "run")
     return stage
@@ -122,13 +122,13 @@ KILLS = {"two": (2, POINTS[::3]), "four": (2, POINTS), **{f"first, {point}": (1,
     "name", ["two", *(pytest.param(name, marks=pytest.mark.slow) for name in KILLS if name != "two")]
 )
 def test_survives_kills_around_a_commit(cluster, whole, tmp_path, name):
-    """One process after the other is killed at a point around its first or second commit."""
+    """Each process is killed at a point around its first or second commit."""
     commit, points = KILLS[name]
     stage, run = filled(cluster, f"kill-{list(KILLS).index(name)}", tmp_path), tmp_path / "run"
     for point in points:
         process = stage.start(run, script=("-c", DYING, point, str(commit)))
-        said = process.communicate(timeout=300)[1]
-        assert process.returncode == -signal.SIGKILL, said
+        output = process.communicate(timeout=300)[1]
+        assert process.returncode == -signal.SIGKILL, output
     stage.finish(run)
     assert_same_end(stage, run, whole)
 
@@ -153,8 +153,8 @@ def test_survives_kills_at_random_moments(cluster, whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_live_topic_is_learned_in_the_order_that_the_answers_say(cluster, tmp_path):
-    """Partitions come in any order, with kills: the same as a file in that order."""
+def test_a_live_topic_is_learned_in_the_order_of_its_answers(cluster, tmp_path):
+    """Partitions arrive in any order, with kills; the result is that of a file in that order."""
     stage, run = Stage(cluster, "live", tmp_path), tmp_path / "run"
     generator, messages, process = random.Random(7), list(rows(1_500)), None
     for start in range(0, 1_500, 100):

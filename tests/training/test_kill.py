@@ -1,4 +1,4 @@
-"""Real processes, killed at random moments: nothing is lost, nothing is doubled, and the end is the same."""
+"""Processes killed at random moments: nothing is lost or repeated, and the result is the same."""
 
 import os
 import random
@@ -25,10 +25,10 @@ OPTIONS = [
 ]
 KINDS = {
     "bytes": ["--format", "bytes", "--samples", SAMPLES, "--method", "uoro:window=2", *OPTIONS],
-    # Rows that wait for their targets, and for their window.
+    # Rows pending for their targets and for their window.
     "rows": ["--format", "csv", "--samples", SAMPLES // 3, "--horizon", 6, "--method", "uoro:window=4", *OPTIONS],
 }
-# Dies at the k-th call of fsync, before or after it: inside the writing of metrics and checkpoints.
+# A process that is killed before or after the k-th call of fsync, while it writes metrics or checkpoints.
 DYING = """
 import os, signal, sys
 calls, deadly, fsync = 0, int(sys.argv[1]), os.fsync
@@ -94,7 +94,7 @@ def begin_or_resume(stage, run, pipe, **how):
 
 
 def kill_at_random(stage, run, pipe, generator):
-    """Start, kill somewhere in the middle, and return whether there was something left to kill."""
+    """Start a process, kill it somewhere in the middle, and return whether it was still running."""
     process = begin_or_resume(stage, run, pipe)
     if generator.random() < 0.8:
         wait_for_work(run, process)
@@ -106,7 +106,7 @@ def kill_at_random(stage, run, pipe, generator):
 
 
 def wait_for_work(run: Path, process):
-    """Until the process has written something new."""
+    """Wait until the process has written something new."""
     log = run / "predictions.jsonl"
     before = log.stat().st_mtime_ns if log.exists() else 0
     while process.poll() is None and (not log.exists() or log.stat().st_mtime_ns == before):
@@ -124,16 +124,16 @@ def assert_same_end(run: Path, whole: Path):
     )
     assert lines == expected
     assert (run / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
-    (ours, beside), (theirs, expected) = (read(checkpoints(folder / "checkpoints")[-1]) for folder in (run, whole))
-    assert beside["samples"] == expected["samples"] >= SAMPLES // 3
-    assert comparable(beside["position"]) == comparable(expected["position"])
+    (ours, entries), (theirs, expected) = (read(checkpoints(folder / "checkpoints")[-1]) for folder in (run, whole))
+    assert entries["samples"] == expected["samples"] >= SAMPLES // 3
+    assert comparable(entries["position"]) == comparable(expected["position"])
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
         assert np.array_equal(array, theirs[name], equal_nan=True), name
 
 
 def survive(stage, run, pipe, kills, seed):
-    """Kill so many times, over as many runs as it takes, and compare every one that reaches its end."""
+    """Kill a number of times, over as many runs as needed, and compare every run that ends."""
     generator, done, number = random.Random(seed), 0, 0
     while done < kills:
         folder = run / str(number)
@@ -147,7 +147,7 @@ def survive(stage, run, pipe, kills, seed):
 
 
 def test_survives_kills_in_the_middle_of_a_write_and_at_random(stage, tmp_path):
-    """One run, in turn from a file and from a pipe: every process more costs seconds."""
+    """One run, alternately from a file and from a pipe, since every process takes seconds."""
     run, generator = tmp_path / "run", random.Random(1)
     for deadly in (4, 5, 7):
         process = begin_or_resume(stage, run, deadly == 5, script=("-c", DYING, str(deadly)))

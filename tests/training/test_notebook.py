@@ -46,7 +46,7 @@ def test_at_most_once_a_second_and_once_at_the_end():
     now, screen = [0.0], Screen()
     plot = notebook.LivePlot(screen, "nats", clock=lambda: now[0])
     for samples in range(1, 31):
-        plot.see(line(samples))
+        plot.add_line(line(samples))
         now[0] += 0.1
     assert len(screen.pictures) == 3
     plot.draw()
@@ -60,7 +60,7 @@ def test_a_long_run_keeps_few_points(monkeypatch):
     monkeypatch.setattr(notebook.LivePlot, "draw", lambda self: None)
     plot = notebook.LivePlot(Screen(), "nats")
     for samples in range(1, 3_001):
-        plot.see(line(samples))
+        plot.add_line(line(samples))
     assert 500 <= len(plot.lines) <= notebook.MAX_LINES
     assert (plot.lines[0], plot.lines[-1]) == (line(1), line(3_000))
 
@@ -83,7 +83,7 @@ def test_a_run_that_fails_still_shows_its_curve(screen):
     assert len(screen.pictures) == 2
 
 
-def test_a_prompt_is_no_notebook(screen, monkeypatch):
+def test_an_ipython_prompt_is_not_a_notebook(screen, monkeypatch):
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: SimpleNamespace())
     assert notebook.notebook_display() is None
     hooks = Hooks()

@@ -1,4 +1,4 @@
-"""What a run shows while it is trained, and the memory it takes."""
+"""Progress of runs during training."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 class Screen:
-    """A terminal, or not."""
+    """A file that may claim to be a terminal."""
 
     def __init__(self, live):
         self.live, self.text = live, ""
@@ -29,7 +29,7 @@ class Screen:
         pass
 
 
-def test_progress_says_where_a_run_stands(monkeypatch):
+def test_progress_shows_how_far_a_run_is(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("norewind.training.progress.time.monotonic", lambda: now[0])
     screen = Screen(live=False)
@@ -37,7 +37,7 @@ def test_progress_says_where_a_run_stands(monkeypatch):
     progress.begin("run", "bits", 0, 10_000)
     for samples in (1_000, 2_000, 4_000):
         now[0] += 10
-        progress.average("run", {"samples": samples, "loss": 1.5})
+        progress.runs["run"].average({"samples": samples, "loss": 1.5})
         progress.advance("run", samples)
     assert screen.text.splitlines()[-1] == " 40% of 10,000 samples, 150 samples/s, 0:00:40 left, 1.5000 bits"
 
@@ -49,9 +49,9 @@ def test_all_numbers_of_a_line_are_averages_over_the_same_samples(monkeypatch):
     progress.begin("run", "squared error", 0, simple=SIMPLE_FORECASTS)
     lines = [(10, 8.0), (20, 4.0), (40, 2.0)]
     for samples, loss in lines:
-        # A model that is always as good as the simple forecasts; no season is known at first.
+        # A model that always equals the simple forecasts. At first, no season is known.
         simple = {"baseline": loss, "persistence": loss, **({"seasonal": loss} if samples == 40 else {})}
-        progress.average("run", {"samples": samples, "loss": loss, **simple})
+        progress.runs["run"].average({"samples": samples, "loss": loss, **simple})
         progress.advance("run", samples)
     before, after = (line.split(", ", 1)[1].split("error ")[1] for line in screen.text.splitlines()[1:])
     assert before == "(the last value 6.0000, the mean so far 6.0000)"
@@ -60,7 +60,7 @@ def test_all_numbers_of_a_line_are_averages_over_the_same_samples(monkeypatch):
     assert "2.0000 squared error" in screen.text.splitlines()[2]
 
 
-def test_a_quiet_run_says_nothing(whole, tmp_path, capsys):
+def test_a_quiet_run_prints_nothing(whole, tmp_path, capsys):
     assert norewind("train", whole / "text", "--out", tmp_path / "run", *TEXT, "--samples", 300) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -72,7 +72,7 @@ def test_progress_moves_on_a_terminal_only(live, monkeypatch):
     screen = Screen(live)
     with Progress(out=screen) as progress:
         progress.begin("run", "bits")
-        progress.average("run", {"samples": 1_000, "loss": 2.0})
+        progress.runs["run"].average({"samples": 1_000, "loss": 2.0})
         progress.advance("run", 1_000)
         progress.say("a line")
         progress.bars.refresh()
@@ -81,7 +81,7 @@ def test_progress_moves_on_a_terminal_only(live, monkeypatch):
     assert "a line\n" in screen.text
 
 
-def test_several_runs_have_their_names_beside_them():
+def test_several_runs_are_shown_with_their_names():
     screen = Screen(live=False)
     with Progress(3, out=screen) as progress:
         progress.begin("one", "bits", 0, 100)

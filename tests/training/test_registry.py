@@ -1,4 +1,4 @@
-"""Methods by name."""
+"""Methods and their options are parsed from text."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from norewind.training import registry
 
 METHODS = registry.methods()
 CELL_FOR = {"bpdc": "feedback_reservoir", "lstm97": "plain_lstm"}
-SPEC_FOR = {"sliding_bptt": "sliding_bptt:3"}
+SPEC_FOR = {"sliding_bptt": "sliding_bptt:3", "unbiased": "unbiased:of=snap1", "shrunk": "shrunk:of=snap1"}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -31,7 +31,7 @@ def test_there_is_a_name_for_every_estimator():
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_says_what_it_is_and_what_it_costs(name):
+def test_every_method_documents_its_bias_and_cost(name):
     words = METHODS[name].__doc__ or ""
     assert re.search(r"^ *(Unbiased|Biased|Exact)", words, re.MULTILINE)
     for word in ("Time:", "Bytes carried:", "eeds ", "Reference:", ">>> "):
@@ -54,18 +54,26 @@ def test_options_reach_the_estimator():
     assert carry("sliding_bptt:6")[1].xs.shape == (5,)
     assert carry("diffusion:baseline=False,sigma=0.2")[1].noiseless is None
     assert registry.parse_method("dni:rate=0.01,window=2").window == 2
+    _, completed = carry("unbiased:of=sketched,terms=3,rank=2,rho=released")
+    assert completed.approximation.left.shape == (2, 4, 3)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nonsense", "no method is called 'nonsense': choose from anchored, bpdc"),
-        ("uoro:speed=3", "uoro has no option 'speed': it has rank, rho, window"),
+        ("nonsense", "no method is called 'nonsense': choose from bpdc, bptt"),
+        ("uoro:speed=3", "uoro has no option 'speed': it has clip, decay, rank, rho, window"),
         ("uoro:rank=0", "rank must be a whole number from 1, not 0"),
         ("uoro:rank", "uoro: the option rank needs a value, as in uoro:rank=8"),
         ("bptt:many", "window must be a whole number from 1, not 'many'"),
         ("sliding_bptt", "sliding_bptt needs its length"),
         (",", "name at least one method"),
+        ("unbiased", "unbiased needs the method that it completes, as in unbiased:of=snap1"),
+        ("unbiased:of=unbiased", "no method is called 'unbiased': choose from bpdc"),
+        (
+            "unbiased:of=sketched,speed=3",
+            "unbiased has no option 'speed': it has clip, decay, of, rank, rho, terms, window",
+        ),
     ],
 )
 def test_mistakes_are_explained(text, message):

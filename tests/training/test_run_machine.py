@@ -1,4 +1,4 @@
-"""A run that anything may happen to, by a Hypothesis state machine: its end is that of a run nothing happened to."""
+"""A run ends the same after any sequence of events (a Hypothesis state machine)."""
 
 import shutil
 import tempfile
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 class Killed(BaseException):
-    """Like a kill: nothing that catches errors sees it, and nothing is saved."""
+    """Simulates a kill: no handler catches it, and nothing is saved."""
 
 
 def machine_of(whole: Path):
@@ -76,7 +76,7 @@ def machine_of(whole: Path):
 
         @rule(keep=st.integers(1, 4), every=st.integers(100, 500))
         def change(self, keep, every):
-            """What may change: how often checkpoints are written, how many are kept, and where the file lies."""
+            """Settings that may change: how often checkpoints are written, how many are kept, and where the file is."""
             path = self.run / "settings.toml"
             if path.exists():
                 lines = [
@@ -100,7 +100,7 @@ def machine_of(whole: Path):
         @precondition(lambda self: checkpoints(self.run / "checkpoints"))
         @rule(place=st.integers(0, 99))
         def change_the_past(self, place):
-            """A byte that was read already."""
+            """Change a byte that has already been read."""
             content = self.source.read_bytes()
             self.source.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
             assert self.command() == 1
@@ -121,10 +121,10 @@ def budget(examples: int, steps: int, **more):
     )
 
 
-def test_whatever_happens_to_a_run(whole):
+def test_any_sequence_of_events(whole):
     run_state_machine_as_test(machine_of(whole), settings=budget(4, 8, derandomize=True))
 
 
 @pytest.mark.slow
-def test_whatever_happens_to_many_runs(whole):
+def test_any_sequence_of_many_events(whole):
     run_state_machine_as_test(machine_of(whole), settings=budget(60, 20))

@@ -11,7 +11,7 @@ from norewind.training.settings import Settings, SettingsError, read_toml
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-def test_options_go_before_the_file_and_the_file_before_the_defaults(whole, tmp_path):
+def test_options_override_the_file_and_the_file_overrides_the_defaults(whole, tmp_path):
     config = tmp_path / "config.toml"
     config.write_text('method = "uoro"\nhidden = 5\nrate = 1\nstandardise = false\ninputs = ["sun"]\nsamples = 0\n')
     code = norewind(
@@ -21,7 +21,7 @@ def test_options_go_before_the_file_and_the_file_before_the_defaults(whole, tmp_
     settings = read_settings(tmp_path / "run")
     assert (settings.hidden, settings.rate, settings.standardise, settings.inputs) == (5, 0.5, False, ("sun",))
     assert (settings.cell, settings.format) == ("gru", "csv")
-    # The settings of a run make the same run once more.
+    # The saved settings reproduce the run.
     assert (
         norewind("train", "--config", tmp_path / "run" / "settings.toml", "--out", tmp_path / "again", "--quiet") == 0
     )
@@ -37,8 +37,8 @@ def test_options_go_before_the_file_and_the_file_before_the_defaults(whole, tmp_
         (b'rate = "fast"', "rate is 'fast': Expected float, got str"),
         (b"rate = inf", "rate is inf, but it must be a finite number"),
         (b"stop_if_diverged = 1", "stop_if_diverged is 1: Expected bool, got int"),
-        (b'cell = "magic"', "cell is 'magic', but it must be one of diagonal_gru, elman"),
-        (b"cell = 3", "cell is 3, but it must be one of diagonal_gru, elman"),
+        (b'cell = "magic"', "cell is 'magic', but it must be one of alif, deltanet, diagonal_gru, elman"),
+        (b"cell = 3", "cell is 3, but it must be one of alif, deltanet, diagonal_gru, elman"),
         (b'inputs = "sun"', "inputs is 'sun': Expected array, got str"),
         (b"inputs = [1]", "inputs is [1]: Expected str, got int"),
         (b"[hidden]\nsize = 3", "hidden is {'size': 3}: Expected int, got object"),
@@ -46,14 +46,14 @@ def test_options_go_before_the_file_and_the_file_before_the_defaults(whole, tmp_
         (b"\xff", "not a valid TOML file"),
     ],
 )
-def test_a_config_that_is_wrong_is_refused_in_words(whole, tmp_path, capsys, content, words):
+def test_a_config_that_is_wrong_is_rejected_with_an_explanation(whole, tmp_path, capsys, content, words):
     (tmp_path / "config.toml").write_bytes(content)
     code = norewind("train", whole / "text", "--config", tmp_path / "config.toml", "--out", tmp_path / "run")
     assert_refused(capsys, code, f"{tmp_path / 'config.toml'}: {words}")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_config_that_is_not_there_is_refused(whole, tmp_path, capsys):
+def test_a_missing_config_is_rejected(whole, tmp_path, capsys):
     code = norewind("train", whole / "text", f"--config={tmp_path / 'none.toml'}")
     assert_refused(capsys, code, "none.toml: cannot be read: No such file")
 
@@ -73,7 +73,7 @@ def test_a_config_that_is_not_there_is_refused(whole, tmp_path, capsys):
         (["--method", "bpdc"], "method bpdc does not work with cell gru"),
     ],
 )
-def test_impossible_options_are_refused_in_words(whole, tmp_path, capsys, options, words):
+def test_impossible_options_are_rejected_with_an_explanation(whole, tmp_path, capsys, options, words):
     assert_refused(capsys, norewind("train", whole / "text", "--out", tmp_path / "run", *options), words)
 
 
@@ -84,7 +84,7 @@ def test_a_source_is_needed(capsys):
 @pytest.mark.parametrize(
     "options", [("hidden", 10**18), ("hidden", 10**23), ("layers", 3000), ("alphabet_size", 10**9)]
 )
-def test_numbers_beyond_any_use_are_refused(options):
+def test_numbers_beyond_any_use_are_rejected(options):
     with pytest.raises(SettingsError, match=f"{options[0]} is {options[1]}: "):
         Settings(**dict([options]))
 
@@ -105,7 +105,7 @@ def test_settings_from_an_editor_that_writes_a_byte_order_mark(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rate", "alpha", "clip"])
-def test_rates_that_overflow_are_refused(name):
+def test_rates_that_overflow_are_rejected(name):
     with pytest.raises(SettingsError, match=f"{name} is 1e[+]308"):
         Settings(**{name: 1e308})
 
@@ -119,8 +119,8 @@ def test_more_numbers_beyond_any_use(entry):
 
 @pytest.mark.parametrize("option", ["--inputs", "--targets", "--copy"])
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.txt"])
-def test_columns_of_what_has_none_are_refused(tmp_path, capsys, name, option):
+def test_columns_of_a_stream_without_columns_are_rejected(tmp_path, capsys, name, option):
     (tmp_path / name).write_bytes(gzip.compress(b"level\n1\n2\n") if name.endswith("gz") else b"level 1 2")
     code = norewind("train", tmp_path / name, option, "level", "--out", tmp_path / "run")
-    assert_refused(capsys, code, "is read as bytes, which has no columns", "zcat FILE.gz")
+    assert_refused(capsys, code, "applies only to rows, and ", "is read as bytes", "zcat FILE.gz")
     assert not (tmp_path / "run").exists()

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def events(folder):
-    """What TensorBoard would read: records of a length, its checksum, the event and its checksum."""
+    """Read events like TensorBoard: a length, its checksum, the event and its checksum."""
     from tensorboardX.proto.event_pb2 import Event
 
     for path in sorted(folder.iterdir()):
@@ -35,7 +35,7 @@ def test_events_for_tensorboard(whole, tmp_path):
     for entry in read_log(run / "metrics.jsonl"):
         assert (entry["samples"], "loss", np.float32(entry["loss"])) in values
     assert {tag for _, tag, _ in values} == {"loss", "mean", "baseline", "carry", "seconds"}
-    # The last line is taken back when the run goes on.
+    # The last line is removed when the run continues.
     assert norewind("resume", run, "--samples", 900, "--quiet") == 0
     starts = [event.step for event in events(run / "tensorboard") if event.session_log.status == 1]
     assert starts[-1] == 700

@@ -1,18 +1,18 @@
-"""Runs that do not fit into the memory of this machine are rejected, with the size that would fit."""
+"""Runs that do not fit into memory are rejected, with a size that would fit."""
 
 from dataclasses import replace
 
 import pytest
 
 from norewind.training.build import build
-from norewind.training.opening import Shape
+from norewind.training.open_stream import StreamShape
 from norewind.training.settings import Settings, SettingsError
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
-SYMBOLS = Shape(256, 256, True)
-ROWS = Shape(99, 99, False, 99, tuple(range(1, 10**5 + 1)))
+SYMBOLS = StreamShape(256, 256, True)
+ROWS = StreamShape(99, 99, False, 99, tuple(range(1, 10**5 + 1)))
 HUGE = {
     "hidden": (Settings(method="uoro", hidden=10**8), SYMBOLS, "--hidden [0-9]+ would fit"),
     "rtrl": (Settings(method="rtrl", hidden=10**4), SYMBOLS, "--hidden [0-9]+ would fit"),
@@ -24,14 +24,14 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_run_that_is_too_large_is_refused_with_what_would_fit(name, monkeypatch):
+def test_a_run_that_is_too_large_is_rejected_with_a_size_that_fits(name, monkeypatch):
     settings, shape, words = HUGE[name]
     monkeypatch.setattr("norewind.training.build.available_bytes", lambda: 10**10)
     with pytest.raises(SettingsError, match=f"would take about .*this machine has 10.0 GB. .*{words}"):
         build(settings, shape)
 
 
-def test_what_would_fit_fits(monkeypatch):
+def test_the_suggested_size_fits(monkeypatch):
     settings = Settings(method="uoro", hidden=10**6)
     monkeypatch.setattr("norewind.training.build.available_bytes", lambda: 10**7)
     with pytest.raises(SettingsError) as refused:

@@ -14,9 +14,9 @@ probabilities of all symbols can be computed at once.
 import numpy as np
 
 from norewind.engines.kernels import kernel, prefetch
-from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, WORD, scrambled
+from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, WORD, scramble
 from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clip_logit, probabilities, squash, stretch
-from norewind.learners.counting.table import HALF, PROBABILITY_BITS, adapted, history, learned, probability, times_seen
+from norewind.learners.counting.table import HALF, PROBABILITY_BITS, adapt, history, learn_bit, probability, times_seen
 
 SETS = 6
 GENERAL = SETS - 1
@@ -76,7 +76,7 @@ def write_match_inputs(past, histories, expects, depth, level, node, chosen, inp
         expects: the symbol that the match predicts; -1 if there is no match.
         depth: the number of bits of a symbol.
         level: the level of the node.
-        node: the node.
+        node: the node, named by the bits that lead to it.
         chosen: where to write the predicted bit and the class of the length.
         inputs: where to write the inputs.
     """
@@ -106,7 +106,7 @@ def write_expert_inputs(masses, node, first, inputs):
 
     Args:
         masses: the probability of every node by each expert.
-        node: the node.
+        node: the node, named by the bits that lead to it.
         first: the place of the first expert's input.
         inputs: where to write the inputs.
     """
@@ -127,14 +127,14 @@ def choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen):
         nodes: the number of nodes that are distinguished.
         depth: the number of bits of a symbol.
         level: the level of the node.
-        node: the node.
+        node: the node, named by the bits that lead to it.
         chosen: where to write the rows.
     """
     bucket = chosen[BUCKET]
     quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
     row = node if depth <= 8 else 32 * level + node % 32
     last, before = past[NEWEST] % RECENT_ROWS, past[NEWEST + 1] % RECENT_ROWS
-    pair = np.int64(scrambled(np.uint32(last * 257 + before))) * hashed[0] >> 32
+    pair = np.int64(scramble(np.uint32(last * 257 + before))) * hashed[0] >> 32
     chosen[0] = sets[0] + quality * nodes + row
     chosen[1] = sets[1] + last * depth + level
     chosen[2] = sets[2] + past[LETTERS] * depth + level
@@ -142,7 +142,7 @@ def choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen):
     chosen[4] = sets[4] + pair * depth + level
     chosen[GENERAL] = sets[GENERAL] + level
     chosen[MAP] = last * nodes + row
-    word = scrambled(np.uint32(np.uint32(past[WORD]) * np.uint32(0x2F0B4C47) + np.uint32(node)))
+    word = scramble(np.uint32(np.uint32(past[WORD]) * np.uint32(0x2F0B4C47) + np.uint32(node)))
     chosen[WORD_MAP] = hashed[1] + level * hashed[2] + (np.int64(word) * hashed[2] >> 32)
     prefetch(maps, chosen[MAP])
     prefetch(maps, chosen[WORD_MAP])
@@ -191,13 +191,13 @@ def learn_contexts(table, histories, rows, level, inner, bit):
         rows: the row of each context in the table.
         level: the level of the node.
         inner: the number of the node within its group.
-        bit: the bit.
+        bit: the bit that occurred, 0 or 1.
     """
     for k in range(len(rows)):
         slot = table[rows[k], inner]
         past = history(slot)
-        histories[level, k, past] = adapted(histories[level, k, past], bit)
-        table[rows[k], inner] = learned(slot, bit)
+        histories[level, k, past] = adapt(histories[level, k, past], bit)
+        table[rows[k], inner] = learn_bit(slot, bit)
 
 
 @kernel
@@ -208,11 +208,11 @@ def learn_match(histories, chosen, level, bit):
         histories: the adaptive probabilities.
         chosen: the predicted bit and the class of the length, from `write_match_inputs`.
         level: the level of the node.
-        bit: the bit.
+        bit: the bit that occurred, 0 or 1.
     """
     match, bucket = histories.shape[1] - 1, chosen[BUCKET]
     cell = histories[level, match, bucket]
-    histories[level, match, bucket] = adapted(cell, np.int64(chosen[MATCH] == 1 + bit)) if chosen[MATCH] > 0 else cell
+    histories[level, match, bucket] = adapt(cell, np.int64(chosen[MATCH] == 1 + bit)) if chosen[MATCH] > 0 else cell
 
 
 @kernel
@@ -227,7 +227,7 @@ def learn_mixer(weights, uses, last, maps, inputs, chosen, predictions, bit):
         inputs: the mixer inputs.
         chosen: the selected rows.
         predictions: the results of `predict_bit`.
-        bit: the bit.
+        bit: the bit that occurred, 0 or 1.
     """
     last_step = _LAST_RATE * (bit * ONE - predictions[SETS, 1])
     for s in range(SETS):

@@ -81,11 +81,7 @@ def features_of(contexts: Iterable[tuple[int, ...]]) -> tuple[np.ndarray, np.nda
 
 
 def classes_of(characters: Sequence[str]) -> np.ndarray:
-    """Return the class of each character: a letter regardless of case, the end of a line, or neither.
-
-    Args:
-        characters: the characters.
-    """
+    """Return the class of each character: a letter regardless of case, the end of a line, or neither."""
     others = {"\n": NEWLINE}
     kinds = [FIRST_LETTER + ord(one.lower()[0]) if one.isalpha() else others.get(one, OTHER) for one in characters]
     return np.array(kinds, np.int32)
@@ -98,7 +94,7 @@ def byte_classes() -> np.ndarray:
 
 
 @kernel
-def scrambled(number):
+def scramble(number):
     """Mix 32 bits by an invertible function, which adds no collisions."""
     number = np.uint32((number ^ (number >> np.uint32(16))) * np.uint32(0x7FEB352D))
     number = np.uint32((number ^ (number >> np.uint32(15))) * np.uint32(0x846CA68B))
@@ -133,7 +129,7 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
         ring: the symbols of the past.
         places: where each hashed run of symbols was last seen.
         classes: the class of each symbol.
-        symbol: the symbol.
+        symbol: the newest symbol.
         learn: whether to store the symbol, so that it can be matched later.
     """
     _follow(past, ring, symbol)
@@ -147,7 +143,7 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
         hashed = np.uint32(0)
         for k in range(NEWEST, NEWEST + MATCH_LENGTHS[i]):
             hashed = np.uint32((hashed + np.uint32(past[k] + 1)) * np.uint32(0x2F0B4C47))
-        place = scrambled(hashed) % places.shape[1]
+        place = scramble(hashed) % places.shape[1]
         if past[LENGTH] < MATCH_LENGTHS[i]:
             _find_match(past, ring, np.int64(places[i, place]))
         if learn:

@@ -1,11 +1,11 @@
 """Predict symbols by counts in hashed contexts, mixed bit by bit, as PAQ does."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from norewind.core.checks import ModelError, common_length
+from norewind.core import checks
 from norewind.learners.counting import contexts, symbol
 from norewind.learners.counting.coding import SILENT, fresh_coder
 from norewind.learners.counting.plan import CountsRun, initial_run, make_plan, with_aligned_tables, work_of
@@ -54,11 +54,13 @@ class Counts(Learner):
         classes: Sequence[int] | np.ndarray | None = None,
     ):
         if symbols < 2:
-            raise ModelError(f"Counts: symbols is {symbols}, but there must be at least 2 to have anything to predict.")
+            raise checks.ModelError(
+                f"Counts: symbols is {symbols}, but there must be at least 2 to have anything to predict."
+            )
         if classes is None and symbols == 256:
             classes = contexts.byte_classes()
         if classes is not None and np.shape(classes) != (symbols,):
-            raise ModelError(f"Counts: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
+            raise checks.ModelError(f"Counts: classes has shape {np.shape(classes)}, but there are {symbols} symbols.")
         self.symbols, self.experts = symbols, experts
         self.plan, self._start = make_plan(symbols, experts, megabytes, classes)
 
@@ -69,13 +71,13 @@ class Counts(Learner):
     def scan(
         self,
         run: CountsRun,
-        xs: Any,
-        targets: Any,
+        xs: ArrayLike,
+        targets: ArrayLike,
         *,
         count: int | None = None,
         outputs: bool = False,
-        expert_log_probabilities: Any = None,
-    ) -> tuple[CountsRun, Any, Any]:
+        expert_log_probabilities: ArrayLike | None = None,
+    ) -> tuple[CountsRun, np.ndarray, np.ndarray | None]:
         """Predict and learn a chunk of symbols; see `Learner.scan`.
 
         Args:
@@ -93,9 +95,9 @@ class Counts(Learner):
         Raises:
             ModelError: a symbol is out of range, or `expert_log_probabilities` has the wrong shape.
         """
-        xs, targets = self._symbols("xs", xs), self._symbols("targets", targets)
-        length = common_length("scan", xs=xs, targets=targets)
-        count = _count("scan", count, length)
+        xs, targets = self._symbols("scan", checks.INPUT, xs), self._symbols("scan", checks.TARGET, targets)
+        length = checks.common_length("scan", xs=xs, targets=targets)
+        checks.check_count("scan", count, length)
         losses, whole = np.zeros(length), np.zeros((length if outputs else 0, self.symbols), np.float32)
         run = self.code(
             run, xs, targets, losses[:count], whole[:count], expert_log_probabilities=expert_log_probabilities
@@ -105,12 +107,12 @@ class Counts(Learner):
     def code(
         self,
         run: CountsRun,
-        xs: Any,
+        xs: np.ndarray,
         targets: np.ndarray,
         losses: np.ndarray,
         whole: np.ndarray,
         *,
-        expert_log_probabilities: Any = None,
+        expert_log_probabilities: ArrayLike | None = None,
         coder: np.ndarray | None = None,
         data: np.ndarray | None = None,
     ) -> CountsRun:
@@ -138,8 +140,13 @@ class Counts(Learner):
         return run
 
     def forward(
-        self, run: CountsRun, xs: Any, *, count: int | None = None, expert_log_probabilities: Any = None
-    ) -> tuple[CountsRun, Any]:
+        self,
+        run: CountsRun,
+        xs: ArrayLike,
+        *,
+        count: int | None = None,
+        expert_log_probabilities: ArrayLike | None = None,
+    ) -> tuple[CountsRun, np.ndarray]:
         """Predict the symbol after each symbol without learning; see `Learner.forward`.
 
         Args:
@@ -151,8 +158,8 @@ class Counts(Learner):
         Returns:
             `(run, outputs)`, with log-probabilities of all symbols.
         """
-        xs = self._symbols("xs", xs)
-        count = _count("forward", count, len(xs))
+        xs = self._symbols("forward", checks.INPUT, xs)
+        checks.check_count("forward", count, len(xs))
         run = run._replace(past=run.past.copy(), lines=run.lines.copy())
         outputs = np.zeros((len(xs), self.symbols), np.float32)
         work = work_of(self.plan, run, self.experts)
@@ -161,34 +168,30 @@ class Counts(Learner):
         return run, outputs
 
     def reset(self, run: CountsRun) -> CountsRun:
-        past, kept = np.zeros_like(run.past), [contexts.POSITION, contexts.LEARNED]
-        past[kept] = run.past[kept]
+        past = np.zeros_like(run.past)
+        # Symbols that were predicted from, but not learned, are forgotten.
+        past[[contexts.POSITION, contexts.LEARNED]] = run.past[contexts.LEARNED]
         return run._replace(past=past, lines=np.zeros_like(run.lines))
 
     def chunk_size(self, run: CountsRun) -> int:
         return 4_000
 
-    def _symbols(self, name: str, values: Any) -> np.ndarray:
+    def _symbols(self, caller: str, kind: str, values: ArrayLike) -> np.ndarray:
         """Check and convert symbols. Any other number would be read from outside an array."""
         values = np.asarray(values)
-        if not np.issubdtype(values.dtype, np.integer) or (
-            values.size and not 0 <= values.min() <= values.max() < self.symbols
-        ):
-            raise ModelError(f"{name}: symbols must be whole numbers from 0 to {self.symbols - 1}. Check the stream.")
+        if not np.issubdtype(values.dtype, np.integer):
+            raise checks.ModelError(
+                f"{caller}: every {kind} must be a whole number, not a {values.dtype}. Convert it (.astype(int))."
+            )
+        checks.check_in_range(kind, values, self.symbols, caller, "Check the stream, or use Counts with more symbols.")
         return np.ascontiguousarray(values, np.int32)
 
-    def _expert_probabilities(self, log_probabilities: Any, length: int) -> np.ndarray:
+    def _expert_probabilities(self, log_probabilities: ArrayLike | None, length: int) -> np.ndarray:
         shape = length, self.experts, self.symbols
         logs = np.zeros((length, 0, self.symbols)) if log_probabilities is None else np.asarray(log_probabilities)
         if logs.shape != shape:
-            raise ModelError(
+            raise checks.ModelError(
                 f"expert_log_probabilities has shape {logs.shape}, but these counts were made for {shape}: (samples, "
                 "experts, symbols). Set their number with Counts(experts=...)."
             )
         return np.exp(logs, dtype=np.float32)
-
-
-def _count(what: str, count: int | None, length: int) -> int:
-    if count is not None and not 0 <= count <= length:
-        raise ValueError(f"{what}: count is {count}, but the chunk holds {length} samples.")
-    return length if count is None else int(count)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from norewind.core.checks import ModelError
-from norewind.learners.alignment import aligned_array, aligned_copy
+from norewind.engines.aligned_arrays import aligned_array, aligned_copy
 from norewind.learners.counting import bits, contexts, table
 
 _SHARE_OF_HISTORY = 16
@@ -140,7 +140,7 @@ def initial_run(plan: CountsPlan, start: CountsRun) -> CountsRun:
     """Create a run that has seen nothing.
 
     Args:
-        plan: the plan.
+        plan: the sizes.
         start: the initial run without its table.
     """
     rows = int(plan.starts[-1, -1] + 2 * plan.pairs[-1, -1]) + 1
@@ -161,8 +161,8 @@ def work_of(plan: CountsPlan, run: CountsRun, experts: int) -> Work:
     """Allocate the scratch arrays of a call.
 
     Args:
-        plan: the plan.
-        run: the run.
+        plan: the sizes.
+        run: a run of these sizes.
         experts: the number of other predictions that are mixed in.
     """
     count = len(plan.multipliers)

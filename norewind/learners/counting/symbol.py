@@ -110,7 +110,7 @@ def can_be_one(symbols, depth, level, node):
         symbols: the number of symbols.
         depth: the number of bits of a symbol.
         level: the level of the node.
-        node: the node.
+        node: the node, named by the bits that lead to it.
     """
     return ((2 * node + 1) << (depth - level - 1)) - (1 << depth) < symbols
 
@@ -121,7 +121,7 @@ def all_symbols(plan, run, work, expects, out):
 
     Args:
         plan: the constants.
-        run: the run.
+        run: the run, which stays unchanged.
         work: scratch arrays.
         expects: the symbol that the match predicts; -1 if there is no match.
         out: where to write the log-probabilities.

@@ -10,7 +10,7 @@ top bit flipped.
 import numpy as np
 
 from norewind.engines.kernels import kernel, prefetch
-from norewind.learners.counting.contexts import scrambled
+from norewind.learners.counting.contexts import scramble
 
 LEVELS = 3
 WIDTH = 1 << LEVELS
@@ -41,12 +41,12 @@ def history(slot):
 
 
 @kernel
-def learned(slot, bit):
+def learn_bit(slot, bit):
     """Return the slot after a bit: p ← p + (bit − p)/(n + 1.08).
 
     Args:
-        slot: the slot.
-        bit: the bit.
+        slot: a probability, how often it was seen, and the last bits, in one integer.
+        bit: the bit that occurred, 0 or 1.
     """
     p, n, past = probability(slot), times_seen(slot), max(history(slot), 1)
     p += (((bit << PROBABILITY_BITS) - p) * _RATES[n]) >> 16
@@ -70,7 +70,7 @@ def seek_pairs(table, starts, pairs, group, start, hashes, checks, firsts):
         firsts: where to write the first row of each pair.
     """
     for context in range(len(hashes)):
-        check = scrambled(np.uint32(hashes[context] + np.uint32(start * 0x9E3779B1)))
+        check = scramble(np.uint32(hashes[context] + np.uint32(start * 0x9E3779B1)))
         first = starts[group, context] + 2 * ((np.int64(check) * pairs[group, context]) >> 32)
         prefetch(table, first)
         checks[context], firsts[context] = check, first
@@ -105,12 +105,12 @@ def find_rows(table, checks, firsts, learn, rows):
 
 
 @kernel
-def adapted(cell, bit):
+def adapt(cell, bit):
     """Return an adaptive probability after a bit.
 
     Args:
         cell: 22 bits of the probability, and 10 of how often it was seen.
-        bit: the bit.
+        bit: the bit that occurred, 0 or 1.
     """
     p, n = np.int64(cell >> 10), np.int64(cell & 1023)
     p += (((bit << 22) - p) * _CELL_RATES[n]) >> 16

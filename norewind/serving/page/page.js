@@ -201,16 +201,16 @@ function showSeries(rows) {
   const newest = rows[rows.length - 1];
   const ahead = isNumber(newest.for) ? [newest.for, inner(newest.forecast, target)] : null;
   const last = ahead ? Math.max(newest.sample, ahead[0]) : newest.sample;
-  const { x, y } = frame(svg, [rows[0].sample, last], spread(points.flatMap(([, came, said]) => [came, said])));
+  const { x, y } = frame(svg, [rows[0].sample, last], spread(points.flatMap(([, actual, forecast]) => [actual, forecast])));
   line(svg, points.map(([at, came]) => [x(at), isNumber(came) ? y(came) : null]), "value");
-  line(svg, points.map(([at, , said]) => [x(at), isNumber(said) ? y(said) : null]), "model dashed");
+  line(svg, points.map(([at, , forecast]) => [x(at), isNumber(forecast) ? y(forecast) : null]), "model dashed");
   const waiting = rows.filter((row) => isNumber(row.for) && row.for > newest.sample);
   for (const row of waiting) {
-    const said = inner(row.forecast, target);
-    if (isNumber(said)) svg.append(draw("circle", { class: "ahead", cx: x(row.for), cy: y(said), r: waiting.length > 40 ? 1.5 : 3 }));
+    const forecast = inner(row.forecast, target);
+    if (isNumber(forecast)) svg.append(draw("circle", { class: "ahead", cx: x(row.for), cy: y(forecast), r: waiting.length > 40 ? 1.5 : 3 }));
   }
   const key = (kind, text) => make("span", {}, make("span", { class: `swatch ${kind}` }), text);
-  get("rows-legend").replaceChildren(key("value-ink", `${target}${whose}`), key("model", "its forecasts; dots: rows still to come"));
+  get("rows-legend").replaceChildren(key("value-ink", `${target}${whose}`), key("model", "forecasts; dots: future rows"));
 }
 
 function showSymbols(rows) {
@@ -286,13 +286,17 @@ function showStatus() {
   const trouble = now.diverged || now.divergence === "suspicious";
   const tiles = [
     tile("Samples", short(now.samples ?? 0), isNumber(now.durable) ? `saved up to ${short(now.durable)}` : ""),
-    tile("Throughput", `${short(speed)} / s`, isNumber(predicting) ? `predicting ${short(predicting)} / s` : speed ? "learning" : "not learning now"),
+    tile("Throughput", `${short(speed)} / s`, isNumber(predicting) ? `predicting ${short(predicting)} / s` : speed ? "learning" : "idle"),
     tile("Loss", short(newest.loss), isNumber(newest.baseline) ? `${run.about.simple.baseline}: ${short(newest.baseline)}` : "", newest.loss > newest.baseline ? "bad" : ""),
     tile("Divergence", now.diverged ? "diverged" : now.divergence ?? "–",
       now.diverged ? now.divergence : run.about.stop_if_diverged === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
   ];
-  if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `to be learned from; ${short(now.waiting ?? 0)} for their labels`));
+  if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `rows to learn from; ${short(now.waiting ?? 0)} awaiting labels`));
   else if ("silent" in now) tiles.push(tile("Newest line", isNumber(now.silent) ? ago(now.silent) : "–", "of metrics"));
+  const reported = { error_bound: "bound on the influence's error", shrinkage: "of the estimated rest used" };
+  for (const [name, what] of Object.entries(reported)) {
+    if (isNumber(newest[name])) tiles.push(tile("Method", short(newest[name]), what));
+  }
   get("tiles").replaceChildren(...tiles);
   const keys = now.keys || [];
   get("keys-section").hidden = !keys.length;

@@ -4,7 +4,8 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from norewind.streams.stream import StreamError, some
+from norewind.streams.stream import StreamError
+from norewind.wording import first_few, missing_package
 
 SCHEME = "kafka://"
 # At the end of an address: each partition is a separate run.
@@ -52,7 +53,7 @@ class Address(NamedTuple):
 
 
 class Client:
-    """Connection settings for the brokers, and their latest complaint.
+    """Connection settings for the brokers, and the latest error that they reported.
 
     Args:
         brokers: host:port, or several of them separated by commas.
@@ -61,7 +62,7 @@ class Client:
 
     Attributes:
         kafka: the client library.
-        complaint: the latest complaint of the brokers; empty if they answer.
+        latest_error: the latest error that the brokers reported; empty if they answer.
 
     Raises:
         StreamError: there are no brokers, the file cannot be read, or the library is not installed.
@@ -69,16 +70,13 @@ class Client:
 
     def __init__(self, brokers: str | None, file: str | None):
         if not brokers:
-            raise StreamError("kafka:// needs the address of a broker: --brokers host:9092.")
-        self.brokers, self.complaint = brokers, ""
+            raise StreamError('kafka:// needs the address of a broker: brokers="host:9092".')
+        self.brokers, self.latest_error = brokers, ""
         self._options = {} if file is None else _read_options(Path(file))
         try:
             import confluent_kafka
         except ImportError:
-            raise StreamError(
-                "kafka:// needs the package confluent-kafka, which is not installed: run pip install '.[kafka]' in a "
-                "clone."
-            ) from None
+            raise StreamError(f"kafka://: {missing_package('confluent-kafka', 'kafka')}.") from None
         self.kafka: Any = confluent_kafka
 
     def make(self, kind: str, options: dict[str, Any]) -> Any:
@@ -91,29 +89,29 @@ class Client:
         Raises:
             StreamError: the library rejects the options.
         """
-        ours = {"bootstrap.servers": self.brokers, "error_cb": self._complain, "client.id": "norewind", **options}
+        ours = {"bootstrap.servers": self.brokers, "error_cb": self._note_error, "client.id": "norewind", **options}
         try:
             return getattr(self.kafka, kind)({**self._options, **ours}, logger=_LOG)
         except (self.kafka.KafkaException, ValueError, TypeError) as error:
-            raise StreamError(f"the options of the client are rejected: {why(error)}.") from None
+            raise StreamError(f"the options of the client are rejected: {error_text(error)}.") from None
 
-    def _complain(self, error: Any) -> None:
+    def _note_error(self, error: Any) -> None:
         # "All brokers are down" is less informative than the error of a single broker.
-        if not self.complaint or error.code() != self.kafka.KafkaError._ALL_BROKERS_DOWN:
-            self.complaint = why(error)
+        if not self.latest_error or error.code() != self.kafka.KafkaError._ALL_BROKERS_DOWN:
+            self.latest_error = error_text(error)
 
-    def unreachable(self, error: Exception, for_seconds: float | None = None) -> StreamError:
+    def unreachable_error(self, error: Exception, for_seconds: float | None = None) -> StreamError:
         """Return the error for brokers that do not answer.
 
         Args:
-            error: the error of the client library. A complaint of the brokers takes precedence.
+            error: the error of the client library. An error that the brokers reported takes precedence.
             for_seconds: how long they have not answered.
         """
-        cause = self.complaint or why(error)
+        cause = self.latest_error or error_text(error)
         since = f" for {for_seconds:.0f} seconds" if for_seconds else ""
         return StreamError(
-            f"the brokers at {self.brokers} do not answer{since}: {cause}. Check --brokers, and the credentials in "
-            "the --client file."
+            f"the brokers at {self.brokers} do not answer{since}: {cause}. Check the addresses (brokers=) "
+            "and the credentials (client=)."
         )
 
     def partitions(self, consumer: Any, topic: str) -> list[int]:
@@ -130,12 +128,12 @@ class Client:
             about = consumer.list_topics(topic, timeout=START_SECONDS).topics[topic]
         except self.kafka.KafkaException as error:
             consumer.poll(0)  # lets the client report the cause
-            raise self.unreachable(error) from None
+            raise self.unreachable_error(error) from None
         if about.error is not None:
             if about.error.code() != self.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise StreamError(f"{SCHEME}{topic} cannot be read: {why(about.error)}.")
+                raise StreamError(f"{SCHEME}{topic} cannot be read: {error_text(about.error)}.")
             topics = consumer.list_topics(timeout=START_SECONDS).topics
-            public = some(sorted(name for name in topics if not name.startswith("__")), 20)
+            public = first_few(sorted(name for name in topics if not name.startswith("__")), 20)
             raise StreamError(f"there is no topic {topic!r} at {self.brokers}. Topics there: {public or 'none'}.")
         return sorted(about.partitions)
 
@@ -155,7 +153,7 @@ def _read_options(path: Path) -> dict[str, str]:
     return options
 
 
-def why(error: Any) -> str:
+def error_text(error: Any) -> str:
     """Return the message of a client error, without the names of its threads."""
     cause = error.args[0] if isinstance(error, Exception) and error.args else error
     words = getattr(cause, "str", cause.__str__)

@@ -5,7 +5,7 @@ between their messages. So they are read in rounds. A round is fixed when it beg
 extends to a certain offset in every partition, and all its messages exist already. Within a
 round, the partition whose next message is the oldest is first (then the one with the
 lowest number), so the order depends only on the content. A position holds the offsets and the
-end of the round. A silent partition takes no part in a round and delays nobody.
+end of the round. A silent partition takes no part in a round and delays nothing.
 """
 
 import zlib
@@ -114,7 +114,7 @@ class Rounds:
         """
         self.until = dict(until)
         for partition in self.reached:
-            self._look(partition)
+            self._find_next(partition)
         return not self.is_over()
 
     def add(self, message: Message) -> None:
@@ -138,7 +138,7 @@ class Rounds:
         """
         self.reached[partition] = max(offset, self.reached[partition])
         if partition in self._lacking:
-            self._look(partition)
+            self._find_next(partition)
 
     def next_messages(self, count: int) -> list[Message]:
         """Return the next messages of this round, as far as they have arrived.
@@ -149,7 +149,7 @@ class Rounds:
         while len(self._ordered) < count and self._heads and not self._lacking:
             _, partition = heappop(self._heads)
             self._ordered.append(self._fetched[partition].popleft())
-            self._look(partition)
+            self._find_next(partition)
         return list(islice(self._ordered, count))
 
     def drop(self) -> None:
@@ -158,7 +158,7 @@ class Rounds:
         self.sizes[message.partition] -= len(message.value or b"")
         self.passed[message.partition] = message.offset + 1
 
-    def _look(self, partition: int) -> None:
+    def _find_next(self, partition: int) -> None:
         """Find the partition's next message in this round, or note that it has not arrived yet."""
         fetched, until = self._fetched[partition], self.until[partition]
         self._lacking.discard(partition)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams.kafka.client import OUTAGE_SECONDS, START_SECONDS, Address, Client, why
+from norewind.streams.base_source import SLICE_SECONDS, BaseSource, decoded
+from norewind.streams.kafka.client import OUTAGE_SECONDS, START_SECONDS, Address, Client, error_text
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text, message_line
-from norewind.streams.source import SLICE_SECONDS, BaseSource, decoded
 from norewind.streams.stream import BadRow, StreamError
 
 PROBE_SECONDS = 5.0
 MESSAGES_AT_ONCE = 1_000
-# Bytes of messages that are held for the order, over all partitions.
+# The maximum size of the messages that are buffered to put them in order, over all partitions (in bytes).
 MAX_HELD_BYTES = 64 << 20
 YEAR_10000 = 253_402_300_800_000
 # Bad messages that are reported one by one; after that only the hundredth, the thousandth and so on.
@@ -36,8 +36,8 @@ class Topic(BaseSource):
         client: the connection settings.
         group: the name under which offsets are committed, for monitoring the progress of the run. A resumed run
             relies on its own position instead.
-        continues: continue even if messages were deleted before they were read, or if the position belongs to another
-            source.
+        continues: continue even if messages were deleted before they were read, or if the position belongs to a
+            different source.
         stop: called while waiting. Once it returns True, nothing more is read.
         final: end where the topic ends at the start of the run.
         report: called with a sentence about every skipped message.
@@ -59,12 +59,17 @@ class Topic(BaseSource):
     ):
         self.name = address
         self._topic, self._wanted = Address.of(address)
-        self._client, self._continues, self._stop, self._final, self._report = client, continues, stop, final, report
-        self._kafka, self._group = client.kafka, group
+        self._client = client
+        self._kafka = client.kafka
+        self._group = group
+        self._continues = continues
+        self._stop = stop
+        self._final = final
+        self._report = report
         self._consumer = client.make("Consumer", {"group.id": group or "norewind", **CONSUMER_OPTIONS})
         self._paused: set[int] = set()
-        self._away: float | None = None
-        self._probed, self._reported = 0.0, 0
+        self._unreachable_since: float | None = None
+        self._last_probe, self._reported = 0.0, 0
 
     def start(self, position: dict[str, Any]) -> None:
         """Go to a position, or to the oldest messages available.
@@ -75,23 +80,24 @@ class Topic(BaseSource):
         Raises:
             StreamError: the position does not match the topic, or its messages have been deleted.
         """
-        there = self._client.partitions(self._consumer, self._topic)
+        existing = self._client.partitions(self._consumer, self._topic)
         saved = position.get("messages") or {}
         if not saved and position.get("offset") and not self._continues:
             raise StreamError(
-                f"the run has read another source, not {self.name}. To continue with the messages of this topic, "
-                "say that it continues the stream (--continues)."
+                f"the run has read a different source, not {self.name}. To continue with the messages of this topic, "
+                "pass continues=True."
             )
         if saved and saved["topic"] != self._topic:
             raise StreamError(f"the run has read the topic {saved['topic']!r}, but now the topic is {self._topic!r}.")
         before = {int(partition): offset for partition, offset in saved.get("offsets", {}).items()}
-        partitions = list(self._wanted) or there
-        gone = [partition for partition in {*partitions, *before} if partition not in there]
-        if gone:
-            raise StreamError(f"{self.name} has no partition {gone[0]}, only {len(there)}: 0 to {there[-1]}.")
+        partitions = list(self._wanted) or existing
+        missing = [partition for partition in {*partitions, *before} if partition not in existing]
+        if missing:
+            raise StreamError(f"{self.name} has no partition {missing[0]}, only {len(existing)}: 0 to {existing[-1]}.")
         if self._wanted and before and set(before) != set(self._wanted):
             raise StreamError(f"the run has read the partitions {sorted(before)}, but now they are {partitions}.")
-        self._ends, offsets, lost = {}, {}, 0
+        self._ends, offsets = {}, {}
+        lost = 0
         for partition in partitions:
             first, self._ends[partition] = self._range(partition)
             offsets[partition] = before.get(partition, first)
@@ -183,7 +189,8 @@ class Topic(BaseSource):
         """Fetch the messages that have arrived, or wait for some; return whether there were any."""
         messages = self._consumer.consume(MESSAGES_AT_ONCE, seconds)
         for message in messages:
-            error, partition, offset = message.error(), message.partition(), message.offset()
+            error = message.error()
+            partition, offset = message.partition(), message.offset()
             if error is None:
                 kind, moment = message.timestamp()
                 moment = moment if kind else -1
@@ -209,28 +216,28 @@ class Topic(BaseSource):
 
     def _check_brokers(self, have_answered: bool) -> None:
         """Wait for unreachable brokers, but not forever."""
-        if not have_answered and self._client.complaint:
+        if not have_answered and self._client.latest_error:
             now = time.monotonic()
-            self._away = self._away or now
-            if now - self._probed < min(PROBE_SECONDS, OUTAGE_SECONDS / 4):
+            self._unreachable_since = self._unreachable_since or now
+            if now - self._last_probe < min(PROBE_SECONDS, OUTAGE_SECONDS / 4):
                 return
-            self._probed = now
+            self._last_probe = now
             try:
                 self._consumer.list_topics(self._topic, timeout=min(1.0, OUTAGE_SECONDS / 4))
             except self._kafka.KafkaException as error:
-                if now - self._away > OUTAGE_SECONDS:
-                    raise self._client.unreachable(error, now - self._away) from None
+                if now - self._unreachable_since > OUTAGE_SECONDS:
+                    raise self._client.unreachable_error(error, now - self._unreachable_since) from None
                 return
-        self._away, self._client.complaint = None, ""
+        self._unreachable_since, self._client.latest_error = None, ""
 
     def _handle_error(self, error: Any, partition: int) -> None:
         codes = self._kafka.KafkaError
         if error.code() in (codes._ALL_BROKERS_DOWN, codes._TRANSPORT):
-            self._client.complaint = why(error)
+            self._client.latest_error = error_text(error)
         elif error.code() in (codes._AUTO_OFFSET_RESET, codes.OFFSET_OUT_OF_RANGE):
             raise self._out_of_range(partition, self.rounds.reached[partition], self._range(partition)[0])
         else:
-            raise StreamError(f"{self.name}, partition {partition} cannot be read: {why(error)}.")
+            raise StreamError(f"{self.name}, partition {partition} cannot be read: {error_text(error)}.")
 
     def _out_of_range(self, partition: int, offset: int, first: int) -> StreamError:
         """Return the error for an offset whose messages no longer exist."""
@@ -246,7 +253,7 @@ class Topic(BaseSource):
         try:
             return self._consumer.get_watermark_offsets(self._topic_partition(partition), timeout=START_SECONDS)
         except self._kafka.KafkaException as error:
-            raise self._client.unreachable(error) from None
+            raise self._client.unreachable_error(error) from None
 
     def _topic_partition(self, partition: int, *offset: int) -> Any:
         return self._kafka.TopicPartition(self._topic, partition, *offset)

@@ -72,7 +72,7 @@ def infer_kind(values: list[Any]) -> InferredKind:
     if any(isinstance(value, dict | list) for value in present):
         return InferredKind(None, "neither a number nor text")
     if sum(bool(DECIMAL_COMMA.fullmatch(str(value).strip())) for value in present) > most:
-        return InferredKind("category", f"text: {present[0]!r} has a decimal comma, but numbers need a point")
+        return InferredKind("category", f"text: {present[0]!r} uses a decimal comma; a decimal point is required")
     return InferredKind("category", "text")
 
 
@@ -82,7 +82,7 @@ def _counts(numbers: list[float]) -> str:
         return ""
     if numbers[0] < numbers[-1] and all(map(_is_date, numbers)) and numbers == sorted(numbers):
         return f"dates, such as {numbers[0]:.0f}"
-    return "it counts the rows" if {after - before for before, after in pairwise(numbers)} == {1.0} else ""
+    return "a row counter" if {after - before for before, after in pairwise(numbers)} == {1.0} else ""
 
 
 def _is_date(number: float) -> bool:
@@ -184,10 +184,14 @@ def iso(text: str) -> str:
 
 
 def category_of(value: Any) -> str:
-    """Return a field of a row as the name of a category. Booleans and numbers have names too."""
+    """Return a field of a row as the name of a category. Booleans and numbers have names too.
+
+    True, "True" and "true" are one category, since the same value is `true` in JSON and often `True` in a CSV file.
+    """
     if isinstance(value, dict | list):
         raise BadRow(f"{quoted(value)} is not a category")
-    return value.strip() if isinstance(value, str) else str(value)
+    name = value.strip() if isinstance(value, str) else str(value)
+    return lower if (lower := name.lower()) in TRUTH_VALUES else name
 
 
 # The function that reads the values of a column, by kind.
@@ -286,7 +290,7 @@ def times_ahead(newest: Sequence[Any], count: int) -> list[Any] | None:
         ahead = _moments(moments, count)
         return None if ahead is None else [_written(moment, newest[-1]) for moment in ahead]
     except (ValueError, OverflowError, TypeError):
-        return None  # not times, with and without a zone, or beyond the year 9999
+        return None  # not times, some with and some without a zone, or beyond the year 9999
 
 
 def _numbers(times: list[float], count: int, *, whole: bool) -> list[Any] | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.streams.position import damaged
+from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
 from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, READERS, Kind, number_of
 
@@ -42,7 +42,7 @@ def joined_rows(parts: Sequence[Rows]) -> Rows:
     if len(parts) == 1:
         return parts[0]
     values, lines, *others = zip(*parts, strict=True)
-    return Rows(np.concatenate(values), np.concatenate(lines), *([*chain.from_iterable(some)] for some in others))
+    return Rows(np.concatenate(values), np.concatenate(lines), *([*chain.from_iterable(part)] for part in others))
 
 
 class Key(NamedTuple):
@@ -123,9 +123,14 @@ class Conversion:
         gaps: int,
         key: Key | None,
     ):
-        self._getters, self._required, self._copied, self._clock, self.key = getters, required, copied, clock, key
+        self._getters = getters
+        self._required = required
+        self._copied = copied
+        self._clock = clock
+        self._gaps = gaps
+        self.key = key
         self._used = [(name, READERS[kind]) for name, kind in kinds.items()]
-        self._gaps, self.width = gaps, len(kinds) + gaps
+        self.width = len(kinds) + gaps
         self.none = Rows(np.empty((0, self.width)), np.empty(0, np.int64))
         self.categories: dict[str, dict[str, int]] = {name: {} for name, kind in kinds.items() if kind == "category"}
 
@@ -213,7 +218,7 @@ class Conversion:
             StreamError: they do not fit the columns.
         """
         if set(categories) != set(self.categories) or any(len(set(k)) < len(k) for k in categories.values()):
-            raise damaged("its categories do not match its columns, or one occurs twice")
+            raise damaged_position_error("its categories do not match its columns, or one occurs twice")
         for name, known in categories.items():
             self.categories[name] = {value: number for number, value in enumerate(known)}
 

@@ -1,4 +1,4 @@
-"""The formats of rows: how lines of CSV or JSON are parsed and written."""
+"""The formats of rows: how their lines are parsed and written."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from norewind.streams.source import MAX_LINE_BYTES
+from norewind.streams.base_source import MAX_LINE_BYTES
 from norewind.streams.stream import BadRow
 from norewind.streams.table.columns import at, leaves
 from norewind.streams.table.conversion import Getter
@@ -164,7 +164,7 @@ class CsvLines(LineFormat):
         names = [field.strip() or str(number) for number, field in enumerate(fields, 1)]
         if len(set(names)) < len(names):
             twice = next(name for place, name in enumerate(names) if name in names[:place])
-            raise BadRow(f"the header names the column {twice!r} twice; every column needs a different name")
+            raise BadRow(f"the header names the column {twice!r} twice; column names must be unique")
         return names
 
     def getter(self, column: str, place: int) -> Getter:
@@ -193,7 +193,7 @@ class CsvLines(LineFormat):
         # A blank line has one field.
         has_blank = len(columns) == 1 and (b"" in lines or b"\r" in lines)
         if has_blank or set(map(len, rows)) != {len(columns)}:
-            raise BadRow("one of them is blank, or has another number of fields")
+            raise BadRow("one of the lines is blank or has the wrong number of fields")
         return rows
 
     def from_dicts(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[list[Any]]:
@@ -217,6 +217,8 @@ def _csv_field(value: Any) -> Any:
     """Return a JSON value as a field of a CSV file. Objects and lists stay as they are, and are rejected when read."""
     if isinstance(value, dict | list):
         return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
     text = "" if value is None else str(value)
     if "\n" in text or "\r" in text:
         raise BadRow("a field of a CSV file cannot contain a line break")
@@ -254,3 +256,5 @@ class JsonLines(LineFormat):
 
 # All formats of rows. The command line, `RowStream` and the settings know them by these names.
 FORMATS: dict[FormatName, type[LineFormat]] = {"csv": CsvLines, "jsonl": JsonLines}
+# The format whose parsed rows are dicts by column, as are rows from Python and the messages of a topic.
+DICT_FORMAT: FormatName = "jsonl"

@@ -5,10 +5,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from norewind.streams.source import MAX_LINE_BYTES, BaseSource
+from norewind.streams.base_source import MAX_LINE_BYTES, BaseSource
 from norewind.streams.stream import BadRow, MissingValue, StreamError, check_choice
 from norewind.streams.table.conversion import Conversion, Getter, Rows, joined_rows
-from norewind.streams.table.formats import FORMATS, ReadOptions
+from norewind.streams.table.formats import DICT_FORMAT, FORMATS, ReadOptions
 
 FIRST_ROWS = 100
 # How many fields are converted at a time, since lists of fields take far more memory than arrays of numbers.
@@ -50,8 +50,7 @@ class RowReader:
         self._batch = 1
         self._source, self._read_options = source, read_options
         self.file_format = FORMATS[read_options.format](read_options)
-        # Rows from Python are dicts by column, like parsed lines of JSON.
-        self._format = FORMATS["jsonl"](read_options) if source.has_rows else self.file_format
+        self._format = FORMATS[DICT_FORMAT](read_options) if source.has_rows else self.file_format
 
     def name_columns(self, names: Sequence[str]) -> None:
         """Set the names of the columns.
@@ -100,13 +99,13 @@ class RowReader:
             raise self._error(self._first(), str(problem)) from None
 
     def _first(self) -> Any:
-        """The next record that is not blank."""
+        """Return the next record that is not blank."""
         self._source.set_patience(None)
         while records := self._source.peek():
             if not self._is_blank(records[0]):
                 return records[0]
             self._source.drop(records)
-        raise self.too_short()
+        raise self.too_short_error()
 
     def _is_blank(self, record: Any) -> bool:
         return isinstance(record, bytes) and self._format.is_blank(record)
@@ -122,7 +121,9 @@ class RowReader:
             The rows, and the error that ended them, if any: the next call finds it again.
         """
         self._source.set_patience(patience)
-        parts, left, ended_by = [self.conversion.none], count, None
+        parts = [self.conversion.none]
+        left = count
+        ended_by = None
         try:
             while left and (records := self._source.peek(min(left, self._batch))):
                 try:
@@ -130,7 +131,7 @@ class RowReader:
                     left -= len(parts[-1].values)
                     self._batch = min(2 * self._batch, max(1, BATCH_FIELDS // len(self.columns)))
                 except BadRow as problem:
-                    # One of them is unusual: they are read in ever smaller batches up to there.
+                    # One of them is unusual, so it is approached in ever smaller batches.
                     self._batch = max(1, len(records) // 2)
                     if len(records) == 1:
                         self._skip(records[0], problem)
@@ -187,7 +188,7 @@ class RowReader:
         """
         return self._format.from_dicts(rows, self.columns)
 
-    def written(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def read_back(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         """Return a row as it would be read from a file, and its line in that file, with its newline.
 
         Args:
@@ -210,16 +211,16 @@ class RowReader:
             raise BadRow(f"it is longer than {MAX_LINE_BYTES} bytes")
         return row, line
 
-    def too_short(self) -> StreamError:
+    def too_short_error(self) -> StreamError:
         source = self._source
         if not source.ended:
             return StreamError(f"{source.name}: stopped before its first row arrived.")
-        return source.progress.too_short(source.name, "rows: 0", "a row", source.unfinished)
+        return source.progress.too_short_error(source.name, "rows: 0", "a row", source.unfinished)
 
     def _skip(self, record: Any, problem: BadRow) -> None:
         option = "missing" if isinstance(problem, MissingValue) else "bad"
         if getattr(self._read_options, option) != "skip":
-            raise self._error(record, f"{problem}. Fix it, or skip and count such rows (--{option} skip)") from None
+            raise self._error(record, f'{problem}. Fix it, or skip and count such rows ({option}="skip")') from None
         self._source.progress.skip(problem.counted_as)
         self._source.report(record, str(problem))
 

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from itertools import islice
 from typing import Any
 
-from norewind.streams.source import BaseSource
+from norewind.streams.base_source import BaseSource
 from norewind.streams.stream import StreamError
 
 JSON_TYPES = (float, int, str, bool, type(None))
@@ -58,7 +58,8 @@ def plain(value: Any) -> Any:
         texts = value.astype(str).tolist()
         return [None if text == "NaT" else text for text in texts] if value.ndim else None if texts == "NaT" else texts
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        found = value.tolist()
+        return float(value) if type(found) is type(value) else plain(found)  # np.longdouble returns itself
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             return kind(value)

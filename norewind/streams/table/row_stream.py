@@ -1,4 +1,4 @@
-"""Streams of rows, with or without keys: numbers in columns, from CSV, JSON lines or Python."""
+"""Streams of rows: numbers in columns, from lines of text or from Python."""
 
 import json
 from collections import deque
@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from norewind.streams.base_source import BaseSource, SourceStream, closed_on_error
 from norewind.streams.kafka.messages import MESSAGE_COLUMNS
-from norewind.streams.position import RowPosition, check_position, damaged, init_position
-from norewind.streams.source import BaseSource, SourceStream, closed_on_error
-from norewind.streams.stream import Samples, StreamError, check_count, some
+from norewind.streams.position import RowPosition, check_position, damaged_position_error, init_position
+from norewind.streams.stream import Samples, StreamError, check_count, count_named
 from norewind.streams.table import columns, scaling
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.parsing import RowReader
-from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scaled
+from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scale_rows
+from norewind.wording import first_few
 
 UNREAD_POSITION = init_position("rows")
 _array = partial(np.array, dtype=np.int64)
@@ -85,11 +86,17 @@ class RowStream(SourceStream):
     ):
         with closed_on_error(source):
             self.steps = scaling.steps_of(horizon, steps)
-            self._source, self._reader, self._read_options = source, RowReader(source, read_options), read_options
-            self.horizon, self._standardise = self.steps[-1], standardise
-            self.inputs, self.targets, self._copied = list(inputs or []), list(targets or []), list(copy)
+            self.horizon = self.steps[-1]
+            self._source = source
+            self._reader = RowReader(source, read_options)
+            self._read_options = read_options
+            self._standardise = standardise
+            self.inputs = list(inputs or [])
+            self.targets = list(targets or [])
+            self._copied = list(copy)
             self.ignored: dict[str, str] = {}
             self._newest_times: deque[Any] = deque(maxlen=KEPT_TIMES)
+            self._classes_before = 0
             if position in (None, UNREAD_POSITION):
                 source.start(UNREAD_POSITION)
                 self._begin()
@@ -126,7 +133,7 @@ class RowStream(SourceStream):
         if is_target and self._read_options.classes:
             return "category"
         if is_target and column.kind == "category":
-            remedy = "Learn it as a class: --loss classes." if column.why_unused == "text" else "Write it with points."
+            remedy = 'Learn it as a class: loss="classes".' if column.why_unused == "text" else "Use a decimal point."
             raise StreamError(f"{self._source.name}: the target {name!r} is {column.why_unused}. {remedy}")
         if column.kind is None:
             remedy = f"Name one of the values inside it, such as {name}.0 or {name}.key."
@@ -136,21 +143,21 @@ class RowStream(SourceStream):
     def _check_columns(self, seen: dict[str, InferredKind]) -> None:
         """Reject a choice of columns that do not exist, or that leave nothing to learn."""
         source, names = self._source.name, list(seen)
-        listed = some([repr(name) for name in names], 20)
-        if self.key in [*self.inputs, *self.targets]:
-            raise StreamError(f"column {self.key!r} is the key, so it cannot be an input or a target.")
+        listed = first_few([repr(name) for name in names], 20)
+        if self.key in [*self.inputs, *self.targets, *self._copied]:
+            raise StreamError(f"column {self.key!r} is the key, so it cannot be an input, a target or copied.")
         if self.key not in [None, *self._reader.columns]:
             raise StreamError(f"{source} has no column {self.key!r} to take keys from. It has {listed}.")
         if missing := [name for name in [*self.inputs, *self.targets, *self._copied] if name not in seen]:
             hint = self._reader.file_format.column_hint
             if all(part in seen for part in missing[0].split(",")):
-                hint = f". Put spaces between columns: {missing[0].replace(',', ' ')}"
+                hint = f". Name the columns separately: {missing[0].replace(',', ' ')}"
             raise StreamError(f"{source} has no column {missing[0]!r}. It has {listed}{hint}.")
         if self.inputs and self.targets:
             return
         if len(names) == 1 and (sign := next((sign for sign in ";\t|" if sign in names[0]), None)):
             parts = f"has only one column, {names[0]!r}, with {sign!r} between its parts"
-            raise StreamError(f"{source} {parts}: add --delimiter {sign!r}.")
+            raise StreamError(f"{source} {parts}: pass delimiter={json.dumps(sign)}.")
         why = [f"{name!r} ({column.why_unused})" for name, column in seen.items() if column.why_unused][:20]
         raise StreamError(
             f"{source} has no usable numeric column to {'forecast' if self.inputs else 'learn from'}"
@@ -172,7 +179,8 @@ class RowStream(SourceStream):
         def inputs_of(*kinds: Kind) -> list[int]:
             return [index[name] for name in self.inputs if self.kinds[name] in kinds]
 
-        numbers, times, targets = inputs_of("number", "boolean"), inputs_of("time"), [index[n] for n in self.targets]
+        numbers, times = inputs_of("number", "boolean"), inputs_of("time")
+        targets = [index[name] for name in self.targets]
         self._reader.conversion = Conversion(
             self._reader.getters,
             self.kinds,
@@ -201,7 +209,7 @@ class RowStream(SourceStream):
         )
         self.width = self.layout.width
         if not self.width:
-            raise StreamError(f"the inputs {', '.join(self.inputs)} are times that do not vary: name other inputs.")
+            raise StreamError(f"the inputs {', '.join(self.inputs)} are all constant times. Choose other inputs.")
         self.known = [numbers.index(target) for target in targets if target in numbers]
         if self.layout.before and not self._read_options.classes:
             self.known = list(range(self.width - len(self.targets), self.width))
@@ -217,21 +225,28 @@ class RowStream(SourceStream):
         self._newest_times.extend(position["times"])
         names, times = position["columns"], [name for name, kind in self.kinds.items() if kind == "time"]
         if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])) or set(times) != set(self._cycles):
-            raise damaged("its kinds or cycles do not match its columns")
+            raise damaged_position_error("its kinds or cycles do not match its columns")
         if self._clock not in ([] if self._newest_times else [None]) + names or len(set(names)) < len(names):
-            raise damaged("its clock is not one of its columns, or two columns have the same name")
+            raise damaged_position_error("its clock is not one of its columns, or two columns have the same name")
         self._choose()
         self._reader.conversion.restore(position["categories"])
+        self._classes_before = len(self.classes) if self._read_options.classes else 0
         self._series = scaling.restored_series(self.layout, position["statistics"], position["waiting"])
         self._reader.name_columns(names)
         self._source.start(position)
         self._source.catch_up()
         if self._source.progress.here.offset == 0:
-            # The start of another source (see `afresh`), which may have its columns in another order.
+            # The start of another source (see `restart_position`), which may have its columns in another order.
             self._series = scaling.nothing_known(self.layout)._replace(statistics=self._series.statistics)
             self._newest_times.clear()
             self._reader.read_header()
         self._check_columns(dict.fromkeys(self._reader.columns, InferredKind("number")))
+
+    @property
+    def used_columns(self) -> list[str]:
+        """The names of all columns whose values are read."""
+        others = [name for name in (self._clock, self.key) if name is not None]
+        return list(dict.fromkeys([*self.kinds, *others, *self._copied]))
 
     @property
     def classes(self) -> list[str]:
@@ -290,9 +305,9 @@ class RowStream(SourceStream):
         self._source.progress.note_returned(len(rows.values), problem)
         if not len(rows.values) and self._source.ended:
             if self._source.progress.start == UNREAD_POSITION and self.shard[1] == 1:
-                raise self._reader.too_short()
+                raise self._reader.too_short_error()
             return self._source.progress.end()
-        return self._samples(rows, np.array(rows.copied, object) if self._copied else None)
+        return self._samples(rows, self._copies(rows))
 
     def take_row(self, row: dict[str, Any]) -> Samples:
         """Return a row that is not in the source as the next sample.
@@ -312,33 +327,49 @@ class RowStream(SourceStream):
 
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
         self._newest_times.extend(map(columns.as_time, rows.times))
-        return Samples(*scaled(self.layout, self._series, rows.values), rows.lines, copied)
+        return Samples(
+            *scale_rows(self.layout, self._series, rows.values), rows.lines, copied, named=self._named(rows.values)
+        )
 
-    def moment(self) -> SeriesStatistics:
+    def _named(self, rows: np.ndarray) -> np.ndarray | None:
+        """Return how many classes had names before each row, and count those of the rows; None if there are none."""
+        if not self._read_options.classes:
+            return None
+        numbers = np.concatenate([[np.nan], rows[:, self.layout.targets[0]]])
+        named = np.minimum(count_named(self._classes_before, numbers), len(self.classes))
+        self._classes_before = int(named[-1])
+        return named[:-1]
+
+    def statistics_snapshot(self) -> SeriesStatistics:
         """Return the statistics after the last row returned; they do not change when the stream continues."""
         return SeriesStatistics(*(part.copy() for part in self._series))
 
-    def peek(self, rows: Sequence[dict[str, Any]], moment: SeriesStatistics | None = None) -> Samples:
+    def peek(self, rows: Sequence[dict[str, Any]], statistics: SeriesStatistics | None = None) -> Samples:
         """Return each of the rows as a sample, as if it were the next row. The stream does not change.
 
         Args:
             rows: the rows, as dicts by column.
-            moment: the statistics to use, by default those after the last row returned.
+            statistics: the statistics to use, by default those after the last row returned.
 
         Raises:
             BadRow: one of the rows cannot be read.
         """
-        series = self._series if moment is None else moment
-        values = self._reader.conversion.values(self._reader.from_dicts(rows), new=False)
-        return Samples(*scaled(self.layout, series, values, mode=scaling.TRY))
+        series = self._series if statistics is None else statistics
+        parsed, _ = self._reader.conversion.convert(self._reader.from_dicts(rows), None, new=False)
+        scaled = scale_rows(self.layout, series, parsed.values, mode=scaling.PREVIEW)
+        named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
+        return Samples(*scaled, copied=self._copies(parsed), named=named)
 
-    def written(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Return a row as this stream would read it from a file, and its line in that file; see `RowReader.written`.
+    def _copies(self, rows: Rows) -> np.ndarray | None:
+        return np.array(rows.copied, object) if self._copied else None
+
+    def read_back(self, row: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Return a row as this stream would read it from a file, and its line in that file; see `RowReader.read_back`.
 
         Args:
             row: its values by column.
         """
-        return self._reader.written(row)
+        return self._reader.read_back(row)
 
     def newest_targets(self) -> np.ndarray:
         """Return the newest known value of every target; NaN if there is none."""
@@ -354,56 +385,4 @@ class RowStream(SourceStream):
         row = self._series.statistics[0, scaling.NEWEST].copy()
         row[self.layout.targets] = targets
         row[self.layout.times] += step * row[len(self.kinds) :]
-        return scaled(self.layout, self._series, row[None], mode=scaling.IMAGINE)[0][0]
-
-
-class KeyedStream(RowStream):
-    """Rows of numbers that belong to keys, not standardised: a fleet standardises every key by its own past.
-
-    A key is the JSON text of the column's value, as bytes: in CSV always that of a text, in JSON lines of a text, a
-    number, true or false. A row without a key is a bad row.
-
-    Samples have `keys`; `xs` are the values of all columns in use, in float64 and NaN where missing, and `targets`
-    those of the targets. Categories are numbered by a checksum, modulo 16.
-
-    Args:
-        source: the source of the rows. It is closed with the stream.
-        key: the name of the column that holds the key.
-        shard: a pair such as (2, 8) to take only the keys of the third of eight parts.
-        options: the other arguments of `RowStream`.
-
-    >>> from norewind.streams.table.python_rows import PythonRows
-    >>> rows = [{"sensor": "a", "power": 10}, {"sensor": "b", "power": 20}, {"sensor": "a", "power": 40}]
-    >>> stream = KeyedStream(PythonRows(rows), "sensor")
-    >>> samples = stream.take(1000)
-    >>> samples.keys.tolist(), samples.targets.tolist()
-    ([b'"a"', b'"b"', b'"a"'], [[10.0], [20.0], [40.0]])
-    """
-
-    def __init__(self, source: BaseSource, key: str, *, shard: tuple[int, int] = (0, 1), **options: Any):
-        self.key, self.shard = key, shard
-        super().__init__(source, **options)
-
-    def peek(self, rows: Sequence[dict[str, Any]], moment: SeriesStatistics | None = None) -> Samples:
-        """Return each of the rows as a sample, with its key. The stream does not change.
-
-        Args:
-            rows: the rows, as dicts by column.
-            moment: ignored, since the rows are not standardised.
-        """
-        parsed = self._reader.from_dicts(rows)
-        return self._samples(self._reader.conversion.convert(parsed, None, new=False)[0], None)
-
-    @staticmethod
-    def key_name(key: bytes) -> Any:
-        """Return the form in which a key is written as JSON."""
-        try:
-            value = json.loads(key)
-        except ValueError:
-            return key.decode("latin-1")
-        # Half a character cannot be encoded.
-        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
-        keys = np.array(rows.keys, object)
-        return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)
+        return scale_rows(self.layout, self._series, row[None], mode=scaling.EXTRAPOLATE)[0][0]

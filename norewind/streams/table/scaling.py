@@ -11,21 +11,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.streams.position import damaged
+from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import StreamError
+from norewind.streams.table.column_statistics import (
+    COUNT,
+    FIRST,
+    MEAN,
+    MIN_VALUES,
+    NEWEST,
+    STATISTICS,
+    deviation_of,
+    observe,
+)
 from norewind.streams.table.columns import CATEGORIES, DAY, MAX_NUMBER
 
-# With fewer values than this, a standard deviation is too uncertain to standardise a target by.
-MIN_VALUES = 10
 MAX_DEVIATIONS = 100.0
 MAX_STEP = 10**6
 # Seconds after which the time of day and the day of the week repeat.
 CYCLES = {"hour": DAY, "weekday": 7 * DAY}
 
-# The rows of a series' statistics.
-COUNT, MEAN, SQUARES, NEWEST = range(4)
 # How to use rows: learn from them in order, try each as the next one, or imagine future rows.
-LEARN, TRY, IMAGINE = range(3)
+LEARN, PREVIEW, EXTRAPOLATE = range(3)
 
 
 class TableLayout(NamedTuple):
@@ -74,8 +80,7 @@ class SeriesStatistics(NamedTuple):
     """The statistics of one or more series of rows. Each series has a slot: an index along the leading axes.
 
     Attributes:
-        statistics: for every column, the number of values, their mean, the sum of squared deviations from it and the
-            newest value, of shape (slots, 4, columns).
+        statistics: of every column, as in `column_statistics`, of shape (slots, STATISTICS, columns).
         waiting: mean, deviation and newest value of every target after each of the newest rows, of shape
             (slots, depth, targets, 3): row t is at t modulo depth. They scale targets that arrive later.
         seen: the number of rows.
@@ -117,7 +122,7 @@ def nothing_known(layout: TableLayout, slots: int = 1) -> SeriesStatistics:
         layout: how columns become inputs and targets.
         slots: the number of series.
     """
-    statistics = np.zeros((slots, 4, layout.columns))
+    statistics = np.zeros((slots, STATISTICS, layout.columns))
     statistics[:, NEWEST] = np.nan
     depth, raw = max(1, int(layout.steps[-1])), layout.classes or not layout.standardise
     # Targets of the same row need no earlier scale if they are not standardised.
@@ -127,9 +132,13 @@ def nothing_known(layout: TableLayout, slots: int = 1) -> SeriesStatistics:
 
 
 def saved_statistics(series: SeriesStatistics) -> list[list[Any]]:
-    """Return the count, mean, sum of squares and newest value of every column of one series."""
-    columns = series.statistics[0].T.tolist()
-    return [[int(count), *(None if math.isnan(value) else value for value in rest)] for count, *rest in columns]
+    """Return, of every column of one series, the count, mean, variance, newest value, reach and first values."""
+    saved = []
+    for column in series.statistics[0].T.tolist():
+        count = int(column[COUNT])
+        known = [count, *(None if math.isnan(value) else value for value in column[MEAN:FIRST])]
+        saved.append([*known, column[FIRST : FIRST + count] if count < MIN_VALUES else []])
+    return saved
 
 
 def newest_scales(series: SeriesStatistics, rows: int) -> np.ndarray:
@@ -154,15 +163,22 @@ def restored_series(layout: TableLayout, statistics: list[list[Any]], waiting: A
     Raises:
         StreamError: the arguments do not fit the columns, or have impossible values.
     """
-    # A column has a newest value if it has any.
-    fits = all(column[3] is not None if column[0] else column == [0, 0.0, 0.0, None] for column in statistics)
-    if not fits or len(statistics) != layout.columns:
-        raise damaged("its statistics do not fit its columns")
     series = nothing_known(layout)
+    nothing = saved_statistics(series)[0]
+    # A column has a newest value if it has any, and its first values until there are enough.
+    fits = len(statistics) == layout.columns and all(
+        len(column[FIRST]) == (column[COUNT] if column[COUNT] < MIN_VALUES else 0)
+        and (column[NEWEST] is not None if column[COUNT] else column == nothing)
+        for column in statistics
+    )
+    if not fits:
+        raise damaged_position_error("its statistics do not fit its columns")
     depth, targets = series.waiting.shape[1:3]
     fits = isinstance(waiting, np.ndarray) and waiting.dtype == np.float64 and waiting.shape[1:] == (targets, 3)
     if not fits or len(waiting) > depth:
-        raise damaged(f"the waiting scales are not float64 of at most {depth} rows of shape ({targets}, 3)")
+        raise damaged_position_error(
+            f"the waiting scales are not float64 of at most {depth} rows of shape ({targets}, 3)"
+        )
     mean, deviation, newest = np.moveaxis(waiting, -1, 0)
     if layout.standardise and not layout.classes:
         known = (np.abs(mean) <= MAX_NUMBER) & (deviation > 0) & (deviation < np.inf) & (np.abs(newest) <= MAX_NUMBER)
@@ -170,14 +186,15 @@ def restored_series(layout: TableLayout, statistics: list[list[Any]], waiting: A
     else:
         fits = (mean == 0) & (deviation == 1) & ((np.abs(newest) <= MAX_NUMBER) | np.isnan(newest))
     if not fits.all():
-        raise damaged("the scales for future targets are not finite, or do not fit its settings")
-    series.statistics[0] = np.array(statistics, np.float64).T
+        raise damaged_position_error("the scales for future targets are not finite, or do not fit its settings")
+    for column, (*known, first) in enumerate(statistics):
+        series.statistics[0, : FIRST + len(first), column] = [*known, *first]
     series.waiting[0, : len(waiting)] = waiting
     series.seen[0] = len(waiting)
     return series
 
 
-def scaled(
+def scale_rows(
     layout: TableLayout, series: SeriesStatistics, rows: np.ndarray, slots: np.ndarray | None = None, mode: int = LEARN
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Convert rows to samples.
@@ -188,8 +205,8 @@ def scaled(
         rows: the numbers of the columns as float64 of shape (rows, columns); NaN is missing. The times since the
             previous row are filled in.
         slots: the series that each row belongs to; by default, all belong to the first.
-        mode: `LEARN` to add the rows to the statistics, `TRY` to take each row as an alternative next one, or `IMAGINE`
-            to take rows as they are, with the statistics as they are.
+        mode: `LEARN` to add the rows to the statistics, `PREVIEW` to treat each row as an alternative next one, or
+            `EXTRAPOLATE` to scale the rows without changing the statistics.
 
     Returns:
         The first six fields of `Samples`.
@@ -204,12 +221,12 @@ def scaled(
     values = np.empty(shape)
     out = xs, targets, scales, last, scales_after, values
     slots = np.zeros(count, np.int64) if slots is None else slots
-    scale_rows(tuple(layout), tuple(series), slots, rows, mode, out)  # Numba takes twice as long for named tuples
+    _scale_rows(tuple(layout), tuple(series), slots, rows, mode, out)  # Numba takes twice as long for named tuples
     return out
 
 
 @kernel
-def scale_rows(layout, series, slots, rows, mode, out):
+def _scale_rows(layout, series, slots, rows, mode, out):
     """Write the inputs, targets, scales, last values, scales after each row and raw targets of rows; see `Samples`.
 
     Args:
@@ -217,22 +234,22 @@ def scale_rows(layout, series, slots, rows, mode, out):
         series: the fields of a `SeriesStatistics`, the statistics so far, updated in place if the mode is `LEARN`.
         slots: the series that each row belongs to.
         rows: the numbers of the columns, of shape (rows, columns); NaN is missing.
-        mode: `LEARN`, `TRY` or `IMAGINE`, as in `scaled`.
+        mode: `LEARN`, `PREVIEW` or `EXTRAPOLATE`, as in `scale_rows`.
         out: the six arrays to write to.
     """
     layout, (statistics, waiting, seen) = TableLayout(*layout), series
     xs, targets, scales, last, after, values = out
     depth, width = waiting.shape[1], len(layout.targets)
     standardise = layout.standardise and not layout.classes
-    row, tried, now = np.empty(layout.columns), np.empty((4, layout.columns)), np.empty((width, 3))
+    row, tried, now = np.empty(layout.columns), np.empty((STATISTICS, layout.columns)), np.empty((width, 3))
     for t in range(len(rows)):
         slot = slots[t]
         known = statistics[slot]
-        if mode == TRY:
+        if mode == PREVIEW:
             tried[:] = known
             known = tried
         row[:] = rows[t]
-        if mode != IMAGINE:
+        if mode != EXTRAPOLATE:
             for place in range(len(layout.times)):
                 time = layout.times[place]
                 row[layout.columns - len(layout.times) + place] = row[time] - known[NEWEST, time]
@@ -264,30 +281,12 @@ def scale_rows(layout, series, slots, rows, mode, out):
 
 
 @kernel
-def observe(known, row):
-    """Add a row to the statistics, by Welford's method.
-
-    Args:
-        known: the statistics of one series, of shape (4, columns), updated in place.
-        row: the numbers of the columns; NaN is missing.
-    """
-    for column in range(len(row)):
-        value = row[column]
-        if not math.isnan(value):
-            known[COUNT, column] += 1
-            before = value - known[MEAN, column]
-            known[MEAN, column] += before / known[COUNT, column]
-            known[SQUARES, column] += before * (value - known[MEAN, column])
-            known[NEWEST, column] = value
-
-
-@kernel
 def write_inputs(layout, known, row, x):
     """Write the inputs of a row, except the newest targets of the previous rows.
 
     Args:
         layout: how columns become inputs and targets.
-        known: the statistics of the series, of shape (4, columns).
+        known: the statistics of the series, of shape (STATISTICS, columns).
         row: the numbers of the columns; NaN is missing.
         x: the inputs to write.
     """
@@ -318,7 +317,7 @@ def write_scales(layout, known, standardise, now):
 
     Args:
         layout: how columns become inputs and targets.
-        known: the statistics of the series, of shape (4, columns).
+        known: the statistics of the series, of shape (STATISTICS, columns).
         standardise: whether targets are standardised. Otherwise the mean is 0 and the deviation is 1.
         now: the array to write to, of shape (targets, 3).
     """
@@ -357,7 +356,7 @@ def filled(known, row, column, with_newest):
     """Return a value, or its replacement if it is missing.
 
     Args:
-        known: the statistics of the series, of shape (4, columns).
+        known: the statistics of the series, of shape (STATISTICS, columns).
         row: the numbers of the columns; NaN is missing.
         column: the column of the value.
         with_newest: whether to replace it by the newest value, not by the mean.
@@ -365,17 +364,6 @@ def filled(known, row, column, with_newest):
     if not math.isnan(row[column]):
         return row[column]
     return known[NEWEST, column] if with_newest and known[COUNT, column] > 0 else known[MEAN, column]
-
-
-@kernel
-def deviation_of(known, column):
-    """Return the standard deviation of a column.
-
-    Args:
-        known: the statistics of the series, of shape (4, columns).
-        column: its index among the columns in use.
-    """
-    return math.sqrt(max(known[SQUARES, column], 0.0) / max(known[COUNT, column], 1.0))
 
 
 @kernel

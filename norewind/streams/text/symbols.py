@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from norewind.streams.position import Count, SourcePosition, check_position, damaged, init_position
-from norewind.streams.source import Source, SourceStream, closed_on_error
-from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count
+from norewind.streams.base_source import SourceStream, closed_on_error
+from norewind.streams.position import Count, SourcePosition, check_position, damaged_position_error, init_position
+from norewind.streams.source import Source
+from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count, count_named
 
 if TYPE_CHECKING:
     from norewind.tasks import Text
@@ -40,10 +41,14 @@ class _SymbolStream(SourceStream):
     """Every symbol of a source together with the next one."""
 
     def _begin(self, source: Source, start: dict[str, Any]) -> None:
-        self._source: Any = source  # a `Source`
+        self._source: Source = source  # pyright: ignore[reportIncompatibleVariableOverride]
         self._kind, self._previous = start["kind"], start["previous"]
         source.start(start)
         source.catch_up()
+
+    def _named(self) -> int | None:
+        """Return how many symbols have appeared so far; None if all have names from the start."""
+        return None
 
     @abstractmethod
     def _next(self, limit: int) -> np.ndarray | None:
@@ -51,9 +56,11 @@ class _SymbolStream(SourceStream):
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
         check_count(count)
-        source, progress, problem = self._source, self._source.progress, None
+        source = self._source
+        progress = self._source.progress
+        problem = None
         parts = [np.array([] if self._previous is None else [self._previous], np.int32)]
-        missing = count + 1 - len(parts[0])
+        missing, named = count + 1 - len(parts[0]), self._named()
         source.set_patience(patience)
         try:
             while missing:
@@ -73,11 +80,11 @@ class _SymbolStream(SourceStream):
             self._previous = int(symbols[-1])
         progress.note_returned(len(symbols[1:]), problem)
         if len(symbols) > 1 or not source.ended or (source.buffer and source.complete):
-            return Samples(symbols[:-1], symbols[1:])
+            return Samples(symbols[:-1], symbols[1:], named=None if named is None else count_named(named, symbols[:-1]))
         source.unfinished = len(source.buffer)
         if progress.start and progress.start["previous"] is None:
             content = f"{self._kind}: {len(symbols)}"
-            raise progress.too_short(source.name, content, f"two {self._kind}", source.unfinished)
+            raise progress.too_short_error(source.name, content, f"two {self._kind}", source.unfinished)
         return progress.end()
 
     def position(self) -> dict[str, Any]:
@@ -157,7 +164,7 @@ class ByteStream(_SymbolStream):
         return self.encode(data)
 
     @staticmethod
-    def encode(text: bytes | str) -> np.ndarray:
+    def encode(text: bytes | bytearray | str) -> np.ndarray:
         """Return `text` as symbols; a string is encoded as UTF-8, with the surrogates that represent other bytes."""
         data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
         return np.frombuffer(data, np.uint8).astype(np.int32)
@@ -220,12 +227,15 @@ class CharacterStream(_Alphabet, _SymbolStream):
                 check_position(position, "characters", _CharacterPosition, same)
                 self.alphabet, previous = position["alphabet"], position["previous"]
                 if len(self.alphabet) > self.symbols or (self.alphabet and _alphabet_fault(self.alphabet)):
-                    raise damaged("its alphabet cannot be used")
+                    raise damaged_position_error("its alphabet cannot be used")
                 if previous is not None and previous >= len(self.alphabet):
-                    raise damaged(f"its alphabet has no symbol {previous}")
+                    raise damaged_position_error(f"its alphabet has no symbol {previous}")
             self._table = np.full(CODE_POINTS, -1, np.int32)
             self._table[_codes(self.alphabet)] = np.arange(len(self.alphabet))
             self._begin(source, position or init_position("characters", alphabet=self.alphabet, previous=None))
+
+    def _named(self) -> int:
+        return len(self.alphabet)
 
     def _next(self, limit: int) -> np.ndarray | None:
         # Where many are skipped, looking further ahead finds more symbols. But new ones must be numbered in order.
@@ -263,12 +273,12 @@ class CharacterStream(_Alphabet, _SymbolStream):
         self._source.move_past(text[:end].encode())
         return symbols[places]
 
-    def _skip(self, data: bytes, reason: str, number: int, what: str) -> None:
+    def _skip(self, data: bytes | bytearray, reason: str, number: int, what: str) -> None:
         if not self._skips:
             here = self._source.progress.here
             raise StreamError(
                 f"{self._source.name} {what}, at byte {here.offset} (line {here.lines + 1}). Fix the text, "
-                "read it as bytes, or skip and count anything without a symbol (--bad skip)."
+                'read it as bytes, or skip and count anything without a symbol (bad="skip").'
             )
         self._source.progress.skip(reason, number)
         self._source.move_past(data)
@@ -300,7 +310,9 @@ class TaskStream(_Alphabet, Stream):
 
     def __init__(self, text: "Text", seed: int = 0, *, position: dict[str, Any] | None = None):
         self.symbols, self.alphabet = len(text.alphabet), text.alphabet
-        self._text, self._seed, self._taken = text, seed, 0
+        self._text = text
+        self._seed = seed
+        self._taken = 0
         if position is not None:
             check_position(position, "task", _TaskPosition, {"task": text.name, "seed": seed})
             self._taken = position["characters"]

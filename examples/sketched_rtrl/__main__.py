@@ -1,0 +1,62 @@
+"""SK-RTRL's tables of chaotic and real series, with our estimators.
+
+python -m examples.sketched_rtrl --data FOLDER            # laser.txt and sunspot.txt are in the folder
+python -m examples.sketched_rtrl --data FOLDER --quick    # a tenth of the samples and one seed
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from norewind.cli.common import THIS_MACHINE, Processes, check_range, command_line
+from norewind.training.settings import option
+
+PROGRAM = "python -m examples.sketched_rtrl"
+QUICK_SAMPLES = 1_500
+
+
+def study(
+    *,
+    data: Path,
+    out: Annotated[Path | None, option("FOLDER", "results/sketched-rtrl, or results/quick/sketched-rtrl")] = None,
+    quick: bool = False,
+    seeds: int = 5,
+    methods: Annotated[tuple[str, ...] | None, option("NAME", "all methods of the tables")] = None,
+    report_only: bool = False,
+    processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
+) -> None:
+    """Train a tanh network of 64 units on five series with every method, and write the tables.
+
+    Finished runs are kept: repeat the command to continue an interrupted one.
+
+    Args:
+        data: The folder with the real series: laser.txt (Santa Fe, set A) and sunspot.txt (WDC-SILSO, monthly).
+        out: The folder of records and tables.
+        quick: A tenth of the samples and one seed, too short for conclusions.
+        seeds: The number of seeds.
+        methods: Only these methods.
+        report_only: Train nothing; write the tables from existing records.
+        processes: See below.
+    """
+    from examples.sketched_rtrl.report import report
+    from examples.sketched_rtrl.runs import METHODS, SAMPLES, table_plan, train_table_run
+    from norewind.sweeps.sweep import sweep
+
+    check_range("--seeds", seeds, 1)
+    samples = QUICK_SAMPLES if quick else SAMPLES
+    folder = out or Path("results/quick/sketched-rtrl" if quick else "results/sketched-rtrl")
+    if not report_only:
+        plan = table_plan(methods or METHODS, 1 if quick else seeds, samples)
+        sweep(plan, folder, train=partial(train_table_run, data.resolve()), entry="table", **vars(processes))
+    print(report(folder, samples))
+
+
+def main() -> None:
+    with command_line(PROGRAM, mistakes=(ValueError,)):
+        tyro.cli(study, prog=PROGRAM)
+
+
+if __name__ == "__main__":
+    main()

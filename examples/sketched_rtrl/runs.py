@@ -1,0 +1,242 @@
+"""One run of the tables: a tanh network of 64 units learns eight lanes of a series."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from examples.sketched_rtrl.series import CHAOTIC, LANES, REAL, lanes_of
+from norewind.cells import elman
+from norewind.core.combinators import parallel
+from norewind.core.estimator import Estimate, Estimator
+from norewind.core.run import NonFiniteError, Run
+from norewind.core.trees import Tree
+from norewind.learners.online import OnlineLearner, online
+from norewind.sweeps.record import Record
+from norewind.sweeps.sweep import SweepPlan
+from norewind.training.registry import parse_method
+from norewind.wording import digits
+
+UNITS = 64
+RATE = 1e-3
+SAMPLES = 15_000
+# State and influence of all lanes are reset after this many samples.
+EPISODE = 200
+# Every 250 samples, the mean of the last 200 losses is noted; the result is the mean of the last five notes.
+NOTE_EVERY, NOTED, NOTES = 250, 200, 5
+# The exact gradient is only needed where cosines are noted: in the last episodes, which begin without influence.
+EXACT_EPISODES = 7
+# Methods whose rows the paper has, with the label of its row.
+PUBLISHED = {
+    "rtrl": "exact RTRL",
+    "sketched:terms=32": "SK-RTRL r = 32",
+    "sketched:terms=16": "SK-RTRL r = 16",
+    "sketched:terms=4": "SK-RTRL r = 4",
+    "snap1": "SnAp-1",
+    "kf_rtrl": "KF-RTRL",
+    "rflo": "RFLO (leak 0.9)",
+    "uoro": "UORO",
+    "bptt:25": "truncated BPTT, 25",
+}
+METHODS = (
+    *PUBLISHED,
+    "unbiased:of=snap1",
+    "shrunk:of=snap1",
+    "unbiased:of=sketched,terms=4",
+    "kronecker",
+    "uoro:rank=8",
+    "nobacktrack",
+)
+SERIES = (*CHAOTIC, *REAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRun:
+    """The settings of one run.
+
+    Args:
+        series: the name of the series.
+        method: the method, by name.
+        seed: the seed of the series, the weights and the noise.
+        samples: the number of samples of every lane.
+        rate: the learning rate of Adam.
+    """
+
+    series: str
+    method: str
+    seed: int = 0
+    samples: int = SAMPLES
+    rate: float = RATE
+
+    @property
+    def name(self) -> str:
+        method = self.method.replace(":", "-").replace(",", "-")
+        return f"{self.series}-{method}-{self.samples}-seed{self.seed}"
+
+
+def table_plan(methods: Sequence[str], seeds: int, samples: int = SAMPLES) -> SweepPlan:
+    """Plan the runs of the tables, the first seeds of all methods first.
+
+    Args:
+        methods: the methods, by name.
+        seeds: the number of seeds.
+        samples: the number of samples of every lane.
+    """
+    runs = [
+        TableRun(series=series, method=method, seed=seed, samples=samples)
+        for seed, method, series in product(range(seeds), methods, SERIES)
+    ]
+    return {run.name: run for run in runs}
+
+
+def train_table_run(data: Path, run: TableRun, folder: Path) -> Record:
+    """Train one run without checkpoints, and note its losses and the cosines of its gradients with exact ones.
+
+    Args:
+        data: the folder with the real series.
+        run: the settings of the run.
+        folder: ignored; nothing is written.
+
+    Returns:
+        The record of the run.
+    """
+    began = time.perf_counter()
+    values = jnp.asarray(lanes_of(run.series, run.samples, run.seed, data))
+    cell = elman(1, UNITS, 1, symbols=False)
+    method = parse_method(run.method)
+    model = cell.transition, squared_error
+    single = method.make(*model, jnp.zeros(1))
+    keys = jax.random.split(jax.random.key(run.seed), 2)
+    params, state = initial_params(cell.init(keys[0]), keys[0]), jnp.zeros((LANES, UNITS))
+    estimator = parallel(single, LANES)
+    learner = online(estimator, optax.adam(run.rate))
+    alone = run.samples if method.window > 1 else max(0, run.samples - EXACT_EPISODES * EPISODE)
+    losses, cosines, problem, spent = [], [], None, None
+    trained = learner.init(params, state, keys[1])
+    try:
+        trained, losses, _, spent = learn_episodes(learner, trained, values[: alone + 1], method.window)
+        if alone < run.samples and run.method != "rtrl":
+            exact = parallel(parse_method("rtrl").make(*model, jnp.zeros(1)), LANES)
+            beside = online(with_cosine(estimator, exact), optax.adam(run.rate))
+            start = beside.init(trained.params, state, keys[1])._replace(opt_state=trained.opt_state)
+            _, last, cosines, _ = learn_episodes(beside, start, values[alone:], 1)
+        else:
+            _, last, _, _ = learn_episodes(learner, trained, values[alone:], method.window)
+        losses = np.concatenate([losses, last])
+    except NonFiniteError as error:
+        problem = f"not finite after {int(error.run.samples):,} samples"
+    return {
+        "table": asdict(run),
+        "seconds": round(time.perf_counter() - began, 1),
+        "microseconds": digits(1e6 * spent) if spent else None,
+        "problem": problem,
+        "nmse": None if problem else digits(noted(losses)),
+        "cosine": digits(noted(cosines)) if len(cosines) else None,
+    }
+
+
+def squared_error(output: jax.Array, target: jax.Array) -> jax.Array:
+    """Return the squared error of the only output. The series have variance one, so its mean is the NMSE.
+
+    Args:
+        output: the output, one number.
+        target: the next value.
+    """
+    return jnp.sum((output - target) ** 2)
+
+
+def initial_params(params: Tree, key: jax.Array) -> Tree:
+    """Return the initial weights of the protocol: uniform in ±1/√64, and recurrent biases of zero.
+
+    Args:
+        params: parameters of the same shapes.
+        key: a PRNG key.
+    """
+    leaves, structure = jax.tree.flatten(params)
+    keys = jax.random.split(key, len(leaves))
+    bound = UNITS**-0.5
+    drawn = [jax.random.uniform(k, leaf.shape, leaf.dtype, -bound, bound) for k, leaf in zip(keys, leaves, strict=True)]
+    return {**jax.tree.unflatten(structure, drawn), "bias": jnp.zeros_like(params["bias"])}
+
+
+def with_cosine(estimator: Estimator, exact: Estimator) -> Estimator:
+    """Return an estimator that also runs an exact one; its output is the cosine between both recurrent gradients.
+
+    Args:
+        estimator: the estimator whose gradient is used.
+        exact: an estimator of the same model.
+    """
+
+    def init(params, state, key):
+        return estimator.init(params, state, key), exact.init(params, state, key)
+
+    def step(params, state, carry, x, target):
+        new_state, own, estimate = estimator.step(params, state, carry[0], x, target)
+        _, other, truth = exact.step(params, state, carry[1], x, target)
+        cosine = _cosine(_recurrent(estimate.grad), _recurrent(truth.grad))
+        return new_state, (own, other), Estimate(estimate.loss, estimate.grad, cosine)
+
+    return Estimator.build(init, step, estimator.model)
+
+
+def _recurrent(grad: Tree) -> jax.Array:
+    return jnp.concatenate([grad[name].ravel() for name in ("input", "recurrent", "bias")])
+
+
+def _cosine(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.vdot(a, b) / jnp.maximum(jnp.linalg.norm(a) * jnp.linalg.norm(b), 1e-30)
+
+
+def learn_episodes(
+    learner: OnlineLearner, run: Run, values: jax.Array, window: int
+) -> tuple[Run, np.ndarray, np.ndarray, float | None]:
+    """Learn from episodes of 200 samples, each from a fresh state.
+
+    Args:
+        learner: the learner.
+        run: the run to continue.
+        values: the values of all lanes, one more than there are samples.
+        window: the number of samples in a window.
+
+    Returns:
+        The run, the mean loss of every sample, the outputs, and the best CPU time per sample.
+    """
+    losses, outputs, best = [np.zeros(0)], [np.zeros(0)], None
+    for start in range(0, len(values) - 1, EPISODE):
+        xs = values[start : start + EPISODE, :, None]
+        targets = values[start + 1 : start + 1 + EPISODE, :, None]
+        xs, targets = xs[: len(targets)], targets
+        if window > 1:
+            whole = len(xs) // window * window
+            # (windows, lanes, samples of a window, 1)
+            xs, targets = (part[:whole].reshape(-1, window, LANES, 1).swapaxes(1, 2) for part in (xs, targets))
+        began = time.process_time()
+        run, loss, output = learner.scan(learner.reset(run), xs, targets, outputs=window == 1)
+        loss = np.asarray(loss)
+        spent = (time.process_time() - began) / EPISODE
+        best = spent if best is None else min(best, spent)
+        losses.append(np.repeat(loss / window, window))
+        if output is not None:
+            outputs.append(np.asarray(output))
+    return run, np.concatenate(losses), np.concatenate(outputs) if outputs[-1].ndim == 1 else np.zeros(0), best
+
+
+def noted(values: Any) -> float:
+    """Return the mean of the last notes of a series of losses or cosines, by the paper's protocol.
+
+    Args:
+        values: one value per sample.
+
+    >>> noted(range(15_000))
+    14399.5
+    """
+    values = np.asarray(values, float)
+    ends = [len(values) - NOTE_EVERY * note for note in range(NOTES)]
+    return float(np.mean([values[max(0, end - NOTED) : end].mean() for end in ends if end > 0]))

@@ -1,0 +1,162 @@
+"""Kernels that mix forecasts of numbers by the recent performance of each expert."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from norewind.engines.kernels import kernel
+from norewind.engines.vector_math import exp_each, log_each
+
+# The share of an expert's record that is kept from row to row, so that about the last hundred rows count.
+KEPT_RECORD = 0.99
+# The weight of a row in a record. It is below one because the errors of overlapping forecasts are similar.
+ROW_WEIGHT = 0.1
+# The least weight of a row in the variance of errors, so that the variance can follow changes.
+LEAST_RATE = 0.01
+LEAST_VARIANCE = 1e-6
+LARGEST_FORECAST = 100.0
+# A larger error, in standard deviations of the expert's earlier errors, counts as this large.
+LARGEST_ERROR = 5.0
+
+
+class Performance(NamedTuple):
+    """The performance of every expert, by expert and output.
+
+    Attributes:
+        variances: the variances of its errors.
+        records: its recent log-loss; lower is better.
+        known: for each output, the number of known targets so far.
+    """
+
+    variances: np.ndarray
+    records: np.ndarray
+    known: np.ndarray
+
+
+def equal_performance(experts: int, outputs: int) -> Performance:
+    """Return the performance of experts before the first target, which gives them equal weights.
+
+    Args:
+        experts: the number of experts.
+        outputs: the number of outputs.
+    """
+    return Performance(np.ones((experts, outputs)), np.zeros((experts, outputs)), np.zeros(outputs, np.int64))
+
+
+@kernel
+def update_performance(performance, due, targets):
+    """Update the experts' variances and records from targets.
+
+    An expert is a Gaussian density with the variance of its errors so far. Its errors are limited, since after an
+    outlier all experts would otherwise seem equally bad for a thousand rows.
+
+    Args:
+        performance: the performance of the experts, changed in place.
+        due: the experts' forecasts of these targets (experts, outputs).
+        targets: the targets; NaN means unknown.
+    """
+    experts, outputs = due.shape
+    values, rate, kept, weight = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
+    ratios, logarithms = np.empty((experts, outputs)), np.empty((experts, outputs))
+    for i in range(outputs):
+        kept[i] = 1.0
+        if np.isfinite(targets[i]):
+            performance.known[i] += 1
+            values[i], kept[i], weight[i] = targets[i], KEPT_RECORD, ROW_WEIGHT
+            rate[i] = max(1 / (performance.known[i] + 1), LEAST_RATE)
+    for e in range(experts):
+        variance, forecast, ratio, logarithm = performance.variances[e], due[e], ratios[e], logarithms[e]
+        for i in range(outputs):
+            error = (forecast[i] - values[i]) * (forecast[i] - values[i])
+            error = min(error, LARGEST_ERROR * LARGEST_ERROR * variance[i])
+            variance[i] = max(variance[i] + rate[i] * (error - variance[i]), LEAST_VARIANCE)
+            ratio[i] = error / variance[i]
+            logarithm[i] = variance[i]
+    log_each(logarithms.reshape(-1), np.empty(experts * outputs))
+    for e in range(experts):
+        record, ratio, logarithm = performance.records[e], ratios[e], logarithms[e]
+        for i in range(outputs):
+            record[i] = kept[i] * record[i] + weight[i] * (ratio[i] + logarithm[i])
+
+
+@kernel
+def mix_densities(performance, forecasts, mean, variance):
+    """Write the mean and variance of the mixture of the experts' densities, weighted by their records.
+
+    Args:
+        performance: the performance of the experts.
+        forecasts: their forecasts (experts, outputs).
+        mean: where to write the mean of each output.
+        variance: where to write its variance.
+    """
+    experts, outputs = forecasts.shape
+    weights, scratch = np.empty((experts, outputs)), np.empty(experts * outputs)
+    least, total = np.full(outputs, np.inf), np.zeros(outputs)
+    for e in range(experts):
+        record = performance.records[e]
+        for i in range(outputs):
+            least[i] = min(least[i], record[i])
+    for e in range(experts):
+        record, weight = performance.records[e], weights[e]
+        for i in range(outputs):
+            weight[i] = max((least[i] - record[i]) / 2, -700.0)
+    exp_each(weights.reshape(-1), scratch)
+    mean[:], variance[:] = 0.0, 0.0
+    for e in range(experts):
+        weight, forecast = weights[e], forecasts[e]
+        for i in range(outputs):
+            total[i] += weight[i]
+            mean[i] += weight[i] * forecast[i]
+    for i in range(outputs):
+        mean[i] /= total[i]
+    for e in range(experts):
+        weight, forecast, spread = weights[e], forecasts[e], performance.variances[e]
+        for i in range(outputs):
+            distance = forecast[i] - mean[i]
+            variance[i] += weight[i] * (spread[i] + distance * distance)
+    for i in range(outputs):
+        variance[i] /= total[i]
+
+
+@kernel
+def clip_forecasts(forecasts):
+    """Clip forecasts to a possible range, so that an expert that fails cannot spoil the mixture."""
+    for i in range(len(forecasts)):
+        value = forecasts[i]
+        forecasts[i] = min(max(value, -LARGEST_FORECAST), LARGEST_FORECAST) if value == value else 0.0
+
+
+@kernel
+def encode_variances(variances):
+    """Replace variances by the numbers from which `losses.log_variance` computes their logarithms."""
+    scratch = np.empty(len(variances))
+    for i in range(len(variances)):
+        variances[i] = max(variances[i], LEAST_VARIANCE)
+    log_each(variances, scratch)
+    for i in range(len(variances)):
+        # 10 artanh(x / 10) is 5 log((10 + x) / (10 - x)).
+        logarithm = min(max(variances[i], -9.9), 9.9)
+        variances[i] = (10 + logarithm) / (10 - logarithm)
+    log_each(variances, scratch)
+    for i in range(len(variances)):
+        variances[i] *= 5
+
+
+@kernel
+def known_loss(outputs, targets):
+    """Compute ½ Σ (mean − target)² over the known targets or, with variances, −log of the density.
+
+    Args:
+        outputs: the means, and optionally the coded variances (1 or 2, outputs).
+        targets: the targets; NaN means unknown.
+    """
+    total = 0.0
+    for i in range(len(targets)):
+        if np.isfinite(targets[i]):
+            error = outputs[0, i] - targets[i]
+            if len(outputs) == 1:
+                total += 0.5 * error * error
+            else:
+                spread = 10 * np.tanh(outputs[1, i] / 10)
+                total += 0.5 * (error * error * np.exp(-spread) + spread + np.log(2 * np.pi))
+    return total

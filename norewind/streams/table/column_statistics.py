@@ -1,0 +1,101 @@
+"""Running means and deviations of columns. They forget slowly, and one outlier hardly changes them."""
+
+import math
+
+import numpy as np
+
+from norewind.engines.kernels import kernel
+
+# With fewer values than this, a standard deviation is too uncertain to standardise a target by, or to tell an outlier.
+MIN_VALUES = 10
+# The mean and the deviation are those of about this many of the newest values.
+MEMORY = 10_000
+# How far from the mean a value counts in full, in deviations. A value farther away counts as this far, and the reach
+# grows, so that a shift or a larger scale is followed within a few rows, and spikes that recur count in full.
+REACH = 5.0
+REACH_GROWTH = 2.0
+# Without farther values, the reach shrinks by a factor of e in this many rows.
+REACH_MEMORY = 1_000
+# Of the first values, those farther from their median than this many median deviations count as the median.
+FIRST_REACH = 15.0
+# A smaller deviation, as a fraction of the mean, is rounding: the column is constant.
+LEAST_DEVIATION = 1e-14
+
+# The rows of the statistics of columns. The last `MIN_VALUES` rows hold the first values, until all have arrived.
+COUNT, MEAN, VARIANCE, NEWEST, WIDEST, FIRST = range(6)
+STATISTICS = FIRST + MIN_VALUES
+
+
+@kernel
+def observe(known, row):
+    """Add a row to the statistics.
+
+    Args:
+        known: the statistics of one series, of shape (STATISTICS, columns), updated in place.
+        row: the numbers of the columns; NaN is missing.
+    """
+    for column in range(len(row)):
+        value = row[column]
+        if not math.isnan(value):
+            count = int(known[COUNT, column])
+            _add(known, column, value)
+            known[NEWEST, column] = value
+            if count < MIN_VALUES:
+                known[FIRST + count, column] = value
+                if count + 1 == MIN_VALUES:
+                    _leave_out_outliers(known, column)
+
+
+@kernel
+def _add(known, column, value):
+    """Add a value to the statistics of a column, by Welford's method with a bounded distance from the mean.
+
+    Args:
+        known: the statistics of the series, updated in place.
+        column: the index of the column.
+        value: the value.
+    """
+    distance, deviation = value - known[MEAN, column], deviation_of(known, column)
+    if known[COUNT, column] >= MIN_VALUES and deviation > 0:
+        reach = max(known[WIDEST, column], REACH * deviation)
+        if abs(distance) > reach:
+            distance = math.copysign(reach, distance)
+            known[WIDEST, column] = REACH_GROWTH * reach
+        else:
+            known[WIDEST, column] *= 1 - 1 / REACH_MEMORY
+    known[COUNT, column] += 1
+    weight = max(1 / known[COUNT, column], 1 / MEMORY)
+    known[MEAN, column] += weight * distance
+    known[VARIANCE, column] = (1 - weight) * (known[VARIANCE, column] + weight * distance * distance)
+
+
+@kernel
+def _leave_out_outliers(known, column):
+    """Replace outliers among the first values of a column by their median, and drop the list of these values.
+
+    Args:
+        known: the statistics of the series, updated in place.
+        column: the index of the column.
+    """
+    first = known[FIRST:, column].copy()
+    known[FIRST:, column] = 0.0
+    median = np.median(first)
+    distances = np.abs(first - median)
+    reach = FIRST_REACH * np.median(distances)
+    # If most of the values are equal, the others are no outliers.
+    if 0 < reach < distances.max():
+        known[COUNT, column], known[MEAN, column], known[VARIANCE, column] = 0.0, 0.0, 0.0
+        for i in range(len(first)):
+            _add(known, column, first[i] if distances[i] <= reach else median)
+
+
+@kernel
+def deviation_of(known, column):
+    """Return the standard deviation of a column; 0 if it is constant.
+
+    Args:
+        known: the statistics of the series.
+        column: the index of the column.
+    """
+    deviation = math.sqrt(known[VARIANCE, column])
+    return deviation if deviation > LEAST_DEVIATION * abs(known[MEAN, column]) else 0.0

@@ -1,0 +1,40 @@
+"""Rows from Python and names of columns that are unusual: read, or rejected with an explanation."""
+
+import numpy as np
+import pytest
+from run_folders import assert_refused, norewind
+
+from norewind.forecasting.base_model import as_row, iterate_rows
+from norewind.plotting.figures import classes_figure, curves_figure, rows_figure, save
+from norewind.streams import StreamError
+
+
+def test_long_doubles_are_numbers():
+    value = np.longdouble(1.5)
+    assert as_row({"x": value}) == {"x": 1.5}
+    assert as_row(np.array([value, 2])) == {"1": 1.5, "2": 2.0}
+    assert as_row({"x": np.array([value])}) == {"x": [1.5]}
+
+
+def test_two_columns_of_one_name_are_rejected():
+    pandas = pytest.importorskip("pandas")
+    for names in (["a", "a"], [1, "1"]):
+        frame = pandas.DataFrame([[1.0, 2.0]] * 3, columns=names)
+        for make in (lambda: list(iterate_rows(frame)), lambda: as_row(frame.iloc[0])):  # noqa: B023
+            with pytest.raises(StreamError, match="appears twice"):
+                make()
+    with pytest.raises(StreamError, match="the column '1' appears twice"):
+        as_row({1: 2.0, "1": 3.0})
+
+
+def test_names_that_cannot_be_drawn_as_they_are(tmp_path):
+    """Half a character, and what Matplotlib would take for a formula."""
+    name = "$\\frac$ \ud800"
+    save(rows_figure(np.ones((5, 1, 3)), [name], 5), tmp_path / "rows.png")
+    save(classes_figure(np.zeros((5, 3)), lambda _: name, 5), tmp_path / "classes.png")
+    save(curves_figure([(name, [{"samples": 30, "loss": 1.0}])], "bits"), tmp_path / "curves.png")
+
+
+def test_a_folder_cannot_be_decompressed(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(capsys, norewind("decompress", "."), ".: Is a directory")

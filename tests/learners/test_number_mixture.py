@@ -1,0 +1,206 @@
+"""`NumberMixture` equals plain loops, and no forecast uses later rows."""
+
+import numpy as np
+import pytest
+
+from norewind.core.losses import known_gaussian
+from norewind.learners import expert_weights
+from norewind.learners.learner import Forecasts, Learner
+from norewind.learners.least_squares import LeastSquares
+from norewind.learners.linear import Linear
+from norewind.learners.mixture import Member
+from norewind.learners.number_mixture import ERROR_LIMIT, PERIODS, NumberMixture, linear_models
+from norewind.testing import check_learner
+
+STEPS = (1, 6, 30)
+MODELS = [Linear(4, 0.99), Linear(2, 1.0)]
+
+
+def waves(rows, seed=0):
+    rng = np.random.default_rng(seed)
+    day = np.sin(np.arange(rows) * 2 * np.pi / 24)
+    return np.stack([day + 0.1 * rng.normal(size=rows), rng.normal(size=rows).cumsum() / 10], 1).astype(np.float32)
+
+
+def targets_of(xs, steps=STEPS):
+    """Return the targets of each row for every step; some are unknown."""
+    targets = np.tile(xs, len(steps))
+    targets[40, ::2] = np.nan
+    targets[77] = np.nan
+    return targets
+
+
+class Given(Learner):
+    """A member with given forecasts, two side by side."""
+
+    def __init__(self, steps):
+        self.steps = steps
+        self.outputs = np.random.default_rng(9).normal(size=(1_000, 2 * 2 * len(steps))).astype(np.float32)
+
+    def scan(self, run, xs, targets, *, count=None, outputs=False):
+        assert outputs
+        return run + (len(xs) if count is None else count), None, self._shown(run, xs)
+
+    def forward(self, run, xs, *, count=None):
+        return run + (len(xs) if count is None else count), self._shown(run, xs)
+
+    def _shown(self, run, xs):
+        made = self.outputs[int(run[0]) : int(run[0]) + len(xs)]
+        return Forecasts(made, None)
+
+    def reset(self, run):
+        return 0 * run
+
+
+def learner(steps=STEPS, *, gaussian=False, member=True, known=(0, 1)):
+    members = [Member(Given(steps), np.zeros(1, int), 2)] if member else []
+    return NumberMixture(2, 2, steps=steps, models=MODELS, members=members, known=known, gaussian=gaussian)
+
+
+def plain_loop(xs, targets, steps):
+    """Compute the forecast that `NumberMixture` makes at each row, by plain loops: (rows, steps × targets)."""
+    others = Given(steps).outputs.reshape(1_000, 2, -1)
+    linear = []
+    for lags, forgetting in MODELS:
+        model = LeastSquares(2, 2, steps=steps, lags=lags, forgetting=forgetting, limit=ERROR_LIMIT, together=True)
+        outputs = model.scan(model.init(), xs, targets, outputs=True)[2]
+        linear.append(outputs.made)
+    columns = []
+    for column in range(targets.shape[1]):
+        step, past = steps[column // 2], xs[:, column % 2].astype(float)
+        ages = [0, *(-max(1, step) % period for period in PERIODS)]
+        rules = [np.zeros(len(xs)), *(np.concatenate([np.zeros(age), past])[: len(xs)] for age in ages)]
+        experts = [*rules, *(made[:, column] for made in linear), *others[: len(xs), :, column].T]
+        columns.append(plain_mixture(np.stack(experts, axis=1), targets[:, column], step))
+    return np.stack(columns, axis=1)
+
+
+def plain_mixture(forecasts, targets, step):
+    """Mix the experts' forecasts of one step and target, (rows, experts)."""
+    spread, record, count = np.ones(forecasts.shape[1]), np.zeros(forecasts.shape[1]), 0
+    mixed = []
+    for t, target in enumerate(targets):
+        before = spread, record
+        if t >= step and not np.isnan(target):
+            count += 1
+            errors = (forecasts[t - step] - target) ** 2
+            spread = spread + max(1 / (count + 1), 0.01) * (errors - spread)
+            record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
+        # Forecasts of the row itself come first.
+        weights = np.exp(-(record if step else before[1]) / 2)
+        mixed.append(weights @ forecasts[t] / weights.sum())
+    return mixed
+
+
+@pytest.mark.parametrize("steps", [(0,), (1,), STEPS])
+def test_the_mixture_is_that_of_a_plain_loop(steps):
+    xs = waves(300)
+    targets = targets_of(xs, steps)
+    series = learner(steps)
+    _, losses, outputs = series.scan(series.init(), xs, targets, outputs=True)
+    made, due = outputs
+    np.testing.assert_allclose(made, plain_loop(xs, targets, steps), atol=1e-5)
+    expected = np.zeros(len(xs))
+    for place, step in enumerate(steps):
+        block = slice(2 * place, 2 * place + 2)
+        np.testing.assert_array_equal(due[step:, block], made[: len(xs) - step, block])
+        assert not due[:step, block].any()
+        expected[step:] += 0.5 * np.nansum((due - targets)[step:, block] ** 2, axis=1)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("known", [(), (0, 1)])
+@pytest.mark.parametrize("steps", [(0,), STEPS])
+def test_it_is_a_learner(steps, known):
+    xs = waves(120)
+    series = learner(steps, gaussian=len(known) > 0, known=known)
+    check_learner(series, series.init(), xs, targets_of(xs, steps))
+
+
+def test_all_steps_together_equal_separate_mixtures():
+    xs = waves(300)
+    together = learner(member=False)
+    _, _, (made, _) = together.scan(together.init(), xs, np.tile(xs, 3), outputs=True)
+    for place, step in enumerate(STEPS):
+        alone = learner((step,), member=False)
+        _, _, (own, _) = alone.scan(alone.init(), xs, xs, outputs=True)
+        np.testing.assert_array_equal(made[:, 2 * place : 2 * place + 2], own)
+
+
+def test_no_target_is_read_before_it_is_due():
+    xs, later = waves(120), waves(120, seed=1)
+    series = learner()
+
+    def made(targets):
+        return series.scan(series.init(), xs, targets, outputs=True)[2][0]
+
+    expected = made(np.tile(xs, 3))
+    for t in (31, 60, 119):
+        targets = np.tile(xs, 3)
+        targets[t:] = np.tile(later[t:], 3)
+        changed = made(targets)
+        np.testing.assert_array_equal(changed[:t], expected[:t])
+        assert not np.array_equal(changed[t], expected[t])
+
+
+def test_a_failing_expert_does_not_affect_the_others():
+    xs = waves(400)
+    series = learner()
+    series.members[0].outputs[:, :6] = np.nan
+    series.members[0].outputs[:, 6:] = np.inf
+    _, losses, (made, _) = series.scan(series.init(), xs, targets_of(xs), outputs=True)
+    assert np.isfinite(made).all()
+    alone = learner(member=False)
+    _, expected, _ = alone.scan(alone.init(), xs, targets_of(xs))
+    assert np.mean(losses[200:]) < 1.1 * np.mean(expected[200:])
+    xs[100:110] = np.nan
+    xs[150] = np.inf
+    _, losses, (made, _) = alone.scan(alone.init(), xs, np.tile(waves(400), 3), outputs=True)
+    assert np.isfinite(made).all()
+    assert np.isfinite(losses).all()
+
+
+def test_the_variance_it_forecasts_is_that_of_its_errors():
+    xs = waves(3_000)
+    options = {"steps": (6,), "models": linear_models(2, 2), "known": (0, 1)}
+    series = NumberMixture(2, 2, **options, gaussian=True)
+    _, losses, (_, due) = series.scan(series.init(), xs, xs, outputs=True)
+    variance = np.exp(10 * np.tanh(due[1_000:, 2:] / 10))
+    errors = (due[1_000:, :2] - xs[1_000:]) ** 2
+    assert np.mean(errors / variance, axis=0) == pytest.approx([1, 1], abs=0.3)
+    for t in (1_000, 2_345):
+        assert losses[t] == pytest.approx(float(known_gaussian(due[t], xs[t])), abs=1e-4)
+    plain = NumberMixture(2, 2, **options)
+    _, _, (_, means) = plain.scan(plain.init(), xs, xs, outputs=True)
+    np.testing.assert_array_equal(due[:, :2], means)
+
+
+def test_variances_are_coded_as_losses_expect():
+    variances = np.array([1e-9, 0.01, 1.0, 250.0, 1e9])
+    coded = variances.copy()
+    expert_weights.encode_variances(coded)
+    logarithms = np.clip(np.log(np.maximum(variances, expert_weights.LEAST_VARIANCE)), -9.9, 9.9)
+    np.testing.assert_allclose(10 * np.tanh(coded / 10), logarithms, rtol=1e-12, atol=1e-14)
+
+
+def test_without_learning_the_weights_stay_and_a_new_sequence_begins_empty():
+    xs = waves(150)
+    series = learner(member=False)
+    run, _, _ = series.scan(series.init(), xs[:100], targets_of(xs)[:100])
+    after, (made, due) = series.forward(run, xs[100:])
+    np.testing.assert_array_equal(after.mixture.weighing.records, run.mixture.weighing.records)
+    np.testing.assert_array_equal(due[6:, 2:4], made[:-6, 2:4])
+    # A row without a target counts as one whose target is unknown.
+    _, _, (unknown, _) = series.scan(run, xs[100:], np.full((50, 6), np.nan), outputs=True)
+    np.testing.assert_array_equal(unknown, made)
+    run = series.reset(after)
+    _, losses, (_, due) = series.scan(run, xs[:1], targets_of(xs)[:1], outputs=True)
+    assert losses[0] == 0
+    assert not due.any()
+
+
+def test_models_of_many_columns_have_fewer_lags():
+    assert [model.lags for model in linear_models(1, 200)] == [8, 32, 168, 168]
+    assert [model.lags for model in linear_models(7, 7)] == [1, 4, 24, 24]
+    assert [model.lags for model in linear_models(7, 7 * 48)] == [4, 4, 24]
+    assert [tuple(model) for model in linear_models(200, 1)] == [(1, 0.998), (1, 0.9998)]
