@@ -1,3 +1,4 @@
+import gc
 import os
 import random
 import shutil
@@ -7,7 +8,7 @@ import tempfile
 import jax
 import numpy as np
 import pytest
-from quick import SIMPLE_EMITTERS
+from quick import ONE_THREAD, SIMPLE_EMITTERS
 
 from norewind.engines.cache import numba_folder
 
@@ -34,9 +35,13 @@ if not os.environ.get("NOREWIND_TEST_OPTIMISED"):
     collect_ignore = ["engines/optimised_claims.py"]
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     jax.config.update("jax_disable_most_optimizations", True)
-    if jax.__version_info__ < (0, 11):  # newer versions reject the option
-        flags = os.environ.get("XLA_FLAGS", "").replace(SIMPLE_EMITTERS, "")
-        os.environ["XLA_FLAGS"] = f"{flags} {SIMPLE_EMITTERS}".strip()
+    flags = os.environ.get("XLA_FLAGS", "").replace(SIMPLE_EMITTERS, "").replace(ONE_THREAD, "")
+    # Newer versions of JAX reject the first option.
+    flags += f" {SIMPLE_EMITTERS} {ONE_THREAD}" if jax.__version_info__ < (0, 11) else f" {ONE_THREAD}"
+    os.environ["XLA_FLAGS"] = flags.strip()
+
+# Tracing makes many objects and hardly any garbage, which Python would search again and again.
+gc.set_threshold(200_000, 20, 20)
 
 
 @pytest.fixture

@@ -9,12 +9,11 @@ FOLDER = Path(__file__).parent.parent / "docs/notebooks"
 SECONDS = 600
 
 
-def executed(path: Path, changes: dict[str, str] | None = None) -> Any:
+def executed(path: Path) -> Any:
     """Run a notebook from top to bottom in a new process. A cell that fails raises an error.
 
     Args:
         path: the notebook.
-        changes: text in its cells to replace before running, old to new.
 
     Returns:
         The notebook with its outputs.
@@ -23,9 +22,6 @@ def executed(path: Path, changes: dict[str, str] | None = None) -> Any:
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
-    for old, new in (changes or {}).items():
-        (cell,) = (cell for cell in notebook.cells if old in cell.source)
-        cell.source = cell.source.replace(old, new)
     root = str(FOLDER.parent.parent)
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

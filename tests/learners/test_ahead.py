@@ -355,7 +355,7 @@ def test_no_prediction_in_a_file_depends_on_a_later_row(tmp_path, capsys, method
     assert [entry["sample"] for entry in whole] == list(range(1, 33))
     # The forecasts do not depend on how they are requested.
     assert [entry["forecast"] for entry in rest] == [entry["forecast"] for entry in whole[12:]]
-    for t in range(1, 32):
+    for t in range(1, 32, 1 if method == "rtrl" else 5):
         changed = trained(f"train{t}", rows[:t] + others[t:])
         assert changed[:t] == whole[:t]
         # Later rows do influence later forecasts.

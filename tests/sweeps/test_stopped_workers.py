@@ -46,10 +46,14 @@ def stopped(command, to, number, begun):
 @pytest.mark.parametrize(
     ("to", "number", "code"),
     [
-        ("group", signal.SIGTERM, 143),
         *(
             pytest.param(to, number, 128 + number, marks=pytest.mark.slow)
-            for to, number in (("parent", signal.SIGTERM), ("group", signal.SIGHUP), ("group", signal.SIGINT))
+            for to, number in (
+                ("parent", signal.SIGTERM),
+                ("group", signal.SIGTERM),
+                ("group", signal.SIGHUP),
+                ("group", signal.SIGINT),
+            )
         ),
         ("parent", signal.SIGKILL, -9),
     ],

@@ -187,7 +187,8 @@ def test_a_run_that_is_killed_repeatedly_is_reported_as_failed(tmp_path, monkeyp
     assert lines[-1] == "run: failed"
 
 
-@pytest.mark.parametrize("ray", [None, pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ray", [None, "auto"])
 def test_a_killed_run_continues_from_its_checkpoint(ray, tmp_path, monkeypatch):
     if ray:
         pytest.importorskip("ray")

@@ -108,7 +108,7 @@ def test_no_training_metrics_or_predictions_depend_on_later_rows(kind, tmp_path)
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("method", ["auto", "uoro", "uoro:window=4"])
+@pytest.mark.parametrize("method", slow_but(["auto", "uoro", "uoro:window=4"], "auto"))
 @pytest.mark.parametrize("horizon", [0, 1, 3])
 def test_a_class_is_named_once_it_has_appeared(method, horizon, tmp_path):
     # At first there is only one class, then many more, all in one chunk.
