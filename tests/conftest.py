@@ -11,8 +11,9 @@ from quick import SIMPLE_EMITTERS
 
 from norewind.engines.cache import numba_folder
 
-# Under nohup, or in the background of a shell, SIGINT is ignored, which child processes would inherit.
+# Under nohup, or in the background of a shell, these signals are ignored, which child processes would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Parallel test processes and their child processes share compiled programs. The first one creates the folder.
 CACHE = os.environ.get("NOREWIND_TEST_CACHE") or tempfile.mkdtemp(prefix="norewind-compiled-")

@@ -15,10 +15,10 @@ from norewind.fleets.fleet import Fleet
 from norewind.forecasting.models import Classifier, load
 from norewind.plotting import figures
 from norewind.serving import service
-from norewind.serving.bodies import Refusal
+from norewind.serving.bodies import RequestError
 from norewind.storage import checkpoint
-from norewind.sweeps import parts
-from norewind.sweeps.parts import shard_folders
+from norewind.sweeps import shards
+from norewind.sweeps.shards import shard_folders
 from norewind.training import build, train_folder
 from norewind.training.settings import Settings
 from tools.same_end import difference
@@ -136,7 +136,7 @@ class Served(Kind):
             for number in range(served.accepted, len(rows)):
                 await self._send(served, rows, number)
                 self.mark(f"durable {served.durable}")
-        except Refusal:
+        except RequestError:
             pass  # the run no longer learns; `stop` raises the reason
         await served.stop()
         if served.error is not None:
@@ -148,8 +148,8 @@ class Served(Kind):
             await served.predict([{"level": rows[later]["level"]}], [str(later)])
         try:
             served.learn([{"light": rows[number]["light"]}], [str(number)])
-        except Refusal as refusal:
-            if refusal.status != 404:
+        except RequestError as error:
+            if error.status != 404:
                 raise
             served.learn([rows[number]], [None])
         await served.wait_until_learned(served.accepted)
@@ -239,7 +239,7 @@ def running(name: str):
             setattr(owner, attribute, value)
 
         patch(train_folder, "build", shared)
-        patch(parts, "train_in_processes", one_by_one)
+        patch(shards, "train_in_processes", one_by_one)
         patch(figures, "curves_figure", lambda *_: None)
         patch(figures, "rows_figure", lambda *_: None)
         patch(figures, "classes_figure", lambda *_: None)

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from norewind.storage.checkpoint import checkpoints
-from norewind.sweeps.parts import shard_folders
 from norewind.sweeps.record import read_records, versions, write_record
+from norewind.sweeps.shards import shard_folders
 from tools import storm_child
 from tools.same_end import difference
 from tools.storm_kinds import BEFORE_SERVICE, KINDS, stream

@@ -93,6 +93,30 @@ def compare(
     >>> [(row["method"], row["updates"], (row["problem"] or "")[:14]) for row in result.rows()]
     [('uoro', 400, ''), ('lstm97', None, 'refused: metho')]
     """
+    _check_arguments(methods, settings, seeds)
+    if not isinstance(settings, Settings):
+        return _compare_own(methods, settings, stream, range(seeds), rates or RATES, optimizer, out)
+    chosen = [method.name if isinstance(method, registry.Method) else method for method in methods]
+    chosen = [name if name == registry.AUTO else registry.parse_method(name).name for name in chosen]
+    _check_scopes(settings, chosen)
+    # Files are taken as complete: the last line counts even without a newline.
+    settings = settings if settings.kind == "task" else replace(settings, final=True)
+    settings = _with_interval(settings)
+    plan = {}
+    for method, rate in product(chosen, rates or (settings.rate,)):
+        own = _only_effective(replace(settings, method=method, rate=rate))
+        name = method.replace(":", "-") + (f"_rate{rate:g}" if rates else "")
+        for seed in range(settings.seed, settings.seed + seeds):
+            plan[f"{name}_seed{seed}"] = replace(own, seed=seed)
+    with TemporaryDirectory() as scratch:
+        result = Comparison(settings, sweep(plan, scratch if out is None else out, jobs=jobs, ray=ray, quiet=quiet))
+    if out is not None:
+        result.save(out)
+    return result
+
+
+def _check_arguments(methods: Any, settings: Any, seeds: int) -> None:
+    """Check the arguments of `compare` that have several forms."""
     checks.check_at_least_one("compare: seeds", seeds)
     is_model = callable(settings) or (isinstance(settings, tuple) and len(settings) == 4)
     if not isinstance(settings, Settings) and not is_model:
@@ -105,43 +129,29 @@ def compare(
         raise SettingsError('compare: methods must be a list of names, such as ["uoro", "bptt:16"].')
     if not methods:
         raise SettingsError("compare: name at least one method.")
-    if not isinstance(settings, Settings):
-        return _compare_own(methods, settings, stream, range(seeds), rates or RATES, optimizer, out)
-    if isinstance(methods, Mapping):
+    if isinstance(settings, Settings) and isinstance(methods, Mapping):
         raise SettingsError("compare: a dict of your own estimators needs your own model in place of settings.")
-    if settings.source == "-":
+    if isinstance(settings, Settings) and settings.source == "-":
         raise SettingsError("compare: standard input can only be read once. Use a file or a task.")
-    chosen = [method.name if isinstance(method, registry.Method) else method for method in methods]
-    chosen = [name if name == registry.AUTO else registry.parse_method(name).name for name in chosen]
-    _check_scopes(settings, chosen)
-    # Files are taken as complete: the last line counts even without a newline.
-    settings = settings if settings.kind == "task" else replace(settings, final=True)
+
+
+def _with_interval(settings: Settings) -> Settings:
+    """Return the settings with an interval between points, chosen by the length of the stream unless it is set.
+
+    The stream is opened in any case, so that a source that cannot be read raises one error, not one per run.
+    """
     with open_stream(settings).stream as source:
-        # Opened here so that a source that cannot be read raises one error, not one per run.
-        if settings.metrics_every is None:
-            most = CURVE_POINTS * MAX_INTERVAL
-            most = int(min(settings.samples or most, most))
-            length = 0
-            while length < most and (taken := source.take(most - length)) is not None:
-                length += len(taken.xs)
-            every = max(1, length // CURVE_POINTS)
-            # The means of short intervals vary too much to detect divergence.
-            settings = replace(
-                settings,
-                metrics_every=every,
-                stop_if_diverged=settings.stop_if_diverged and every >= MIN_DETECTION_INTERVAL,
-            )
-    plan = {}
-    for method, rate in product(chosen, rates or (settings.rate,)):
-        own = _only_effective(replace(settings, method=method, rate=rate))
-        name = method.replace(":", "-") + (f"_rate{rate:g}" if rates else "")
-        for seed in range(settings.seed, settings.seed + seeds):
-            plan[f"{name}_seed{seed}"] = replace(own, seed=seed)
-    with TemporaryDirectory() as scratch:
-        result = Comparison(settings, sweep(plan, scratch if out is None else out, jobs=jobs, ray=ray, quiet=quiet))
-    if out is not None:
-        result.save(out)
-    return result
+        if settings.metrics_every is not None:
+            return settings
+        most = CURVE_POINTS * MAX_INTERVAL
+        most = int(min(settings.samples or most, most))
+        length = 0
+        while length < most and (taken := source.take(most - length)) is not None:
+            length += len(taken.xs)
+    every = max(1, length // CURVE_POINTS)
+    # The means of short intervals vary too much to detect divergence.
+    stop = settings.stop_if_diverged and every >= MIN_DETECTION_INTERVAL
+    return replace(settings, metrics_every=every, stop_if_diverged=stop)
 
 
 def _compare_own(

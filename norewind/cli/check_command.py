@@ -80,7 +80,7 @@ def problems(folder: Path) -> Iterator[Problem]:
     Raises:
         FolderInUse: another process is training in it.
     """
-    from norewind.sweeps.parts import shard_folders
+    from norewind.sweeps.shards import shard_folders
     from norewind.training.folder import CHECKPOINTS, read_settings
 
     settings = None

@@ -13,7 +13,8 @@ from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
 from norewind.streams import KeyedStream
-from norewind.sweeps.parts import shard_summary, train_partitions, train_shards
+from norewind.sweeps.partitions import train_partitions
+from norewind.sweeps.shards import shard_summary, train_shards
 from norewind.sweeps.workers import SweepError
 from norewind.training.fit import FitResult
 from norewind.training.folder import BY_STEP, CURVE, STRETCH, RunFolder, read_settings

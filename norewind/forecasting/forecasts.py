@@ -16,7 +16,7 @@ from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
-from norewind.sweeps.parts import shard_folders
+from norewind.sweeps.shards import shard_folders
 from norewind.training.build import build, set_precision
 from norewind.training.folder import SavedRun, saved_run
 from norewind.training.settings import Settings, SettingsError

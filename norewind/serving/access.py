@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from norewind.serving.bodies import Refusal, read_body
+from norewind.serving.bodies import RequestError, read_body
 from norewind.serving.prometheus import RequestCounts
 
 COOKIE_NAME = "norewind"
@@ -84,15 +84,17 @@ class AccessControl:
         host = request.headers.get("host", "")
         path = request.scope["path"]
         if self.token is None and not LOCAL_HOST.fullmatch(host):
-            return Refusal(403, f"requests for the host {host!r} are rejected. Use localhost or 127.0.0.1.").response
+            return RequestError(
+                403, f"requests for the host {host!r} are rejected. Use localhost or 127.0.0.1."
+            ).response
         if _is_from_another_site(request, host):
-            return Refusal(403, "requests from pages of other sites are rejected.").response
+            return RequestError(403, "requests from pages of other sites are rejected.").response
         request.scope["trusted"] = self.token is None or self._has_token(request)
         if request.scope["trusted"] or path in PUBLIC_PATHS:
             return None
         if request.method == "GET" and path == "/":
             return HTMLResponse(LOGIN_PAGE, 401)
-        return Refusal(401, "a token is required: send the header Authorization: Bearer TOKEN.").response
+        return RequestError(401, "a token is required: send the header Authorization: Bearer TOKEN.").response
 
     def _has_token(self, request: Request) -> bool:
         kind, _, given = request.headers.get("authorization", "").partition(" ")

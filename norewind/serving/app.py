@@ -18,7 +18,7 @@ from norewind.serving.access import AccessControl
 from norewind.serving.bodies import (
     INTERNAL_ERROR,
     JsonAnswer,
-    Refusal,
+    RequestError,
     busy_error,
     decode_json,
     decode_rows,
@@ -73,13 +73,12 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
         if service:
             await service.stop()
 
-    access.app = Starlette(
-        routes=routes, lifespan=lifespan, exception_handlers=dict.fromkeys((Refusal, HTTPException, 500), refuse)
-    )
+    handlers = dict.fromkeys((RequestError, HTTPException, 500), error_response)
+    access.app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     return access
 
 
-async def refuse(request: Request, error: Exception) -> Response:
+async def error_response(request: Request, error: Exception) -> Response:
     """Answer a request that failed.
 
     Args:
@@ -87,8 +86,8 @@ async def refuse(request: Request, error: Exception) -> Response:
         error: why it failed.
     """
     if isinstance(error, HTTPException):
-        error = Refusal(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
-    return (error if isinstance(error, Refusal) else Refusal(500, INTERNAL_ERROR)).response
+        error = RequestError(error.status_code, f"{error.detail}: {request.method} {request.url.path}")
+    return (error if isinstance(error, RequestError) else RequestError(500, INTERNAL_ERROR)).response
 
 
 async def predict(service: Service, request: Request) -> Response:
@@ -159,7 +158,7 @@ async def stream(service: Service, request: Request) -> Streamed:
         request: a body of JSON lines, of any length.
 
     Raises:
-        Refusal: too many streams are open.
+        RequestError: too many streams are open.
     """
     if len(service.streams) >= MAX_STREAMS:
         raise busy_error(f"{MAX_STREAMS} streams are open")
@@ -199,14 +198,14 @@ async def _read_lines(service: Service, request: Request, answers: asyncio.Queue
             try:
                 row = decode_json(line)
                 if not isinstance(row, dict):
-                    raise Refusal(400, 'a line must be an object such as {"name": 1.5}.')
+                    raise RequestError(400, 'a line must be an object such as {"name": 1.5}.')
                 await answers.put(await service.follow(row))
-            except Refusal as refusal:
-                await answers.put({**refusal.answer, "line": number})
-                if refusal.status == 503:
+            except RequestError as error:
+                await answers.put({**error.answer, "line": number})
+                if error.status == 503:
                     break
-    except Refusal as refusal:
-        await answers.put({**refusal.answer, "line": number + 1})
+    except RequestError as error:
+        await answers.put({**error.answer, "line": number + 1})
     except (asyncio.CancelledError, ClientDisconnect):
         pass
     except Exception:
@@ -224,7 +223,7 @@ async def events(feed: PageFeed, request: Request) -> Streamed:
         request: the request of a viewer, whose connection stays open.
 
     Raises:
-        Refusal: too many pages are open.
+        RequestError: too many pages are open.
     """
     if feed.viewers >= MAX_VIEWERS:
         raise busy_error(f"{MAX_VIEWERS} pages are open")

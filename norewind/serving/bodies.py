@@ -48,7 +48,7 @@ def encode_json(content: Any) -> bytes:
     return json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
 
 
-class Refusal(Exception):
+class RequestError(Exception):
     """An error response.
 
     Args:
@@ -68,18 +68,20 @@ class Refusal(Exception):
         return JsonAnswer(self.answer, self.status, ERROR_HEADERS.get(self.status))
 
 
-def busy_error(what: str) -> Refusal:
+def busy_error(what: str) -> RequestError:
     """Return the error response to a request beyond a limit."""
-    return Refusal(429, f"too busy: {what}. Try again in a second.", retry=1)
+    return RequestError(429, f"too busy: {what}. Try again in a second.", retry=1)
 
 
 async def read_body(request: Request) -> bytes:
     """Read the whole body.
 
     Raises:
-        Refusal: it is too large, too slow or incomplete.
+        RequestError: it is too large, too slow or incomplete.
     """
-    too_large = Refusal(413, f"the body is larger than {MAX_BODY} bytes. Send fewer rows at a time, or use /stream.")
+    too_large = RequestError(
+        413, f"the body is larger than {MAX_BODY} bytes. Send fewer rows at a time, or use /stream."
+    )
     if int(request.headers.get("content-length", 0)) > MAX_BODY:
         raise too_large
     body = bytearray()
@@ -90,9 +92,9 @@ async def read_body(request: Request) -> bytes:
                 if len(body) > MAX_BODY:
                     raise too_large
     except TimeoutError:
-        raise Refusal(408, f"the body did not arrive within {BODY_SECONDS:g} seconds.") from None
+        raise RequestError(408, f"the body did not arrive within {BODY_SECONDS:g} seconds.") from None
     except ClientDisconnect:
-        raise Refusal(400, "the connection was closed before the end of the body.") from None
+        raise RequestError(400, "the connection was closed before the end of the body.") from None
     return bytes(body)
 
 
@@ -100,7 +102,7 @@ async def read_lines(request: Request) -> AsyncIterator[bytes]:
     """Iterate over the lines of a body of any length as they arrive. The last one may lack its newline.
 
     Raises:
-        Refusal: a line is too long, or nothing arrived for too long.
+        RequestError: a line is too long, or nothing arrived for too long.
     """
     rest, parts = b"", request.stream()
     while True:
@@ -109,7 +111,7 @@ async def read_lines(request: Request) -> AsyncIterator[bytes]:
                 rest += await anext(parts)
         except TimeoutError:
             message = f"nothing arrived for {IDLE_SECONDS:g} seconds. Send blank lines to keep a stream open."
-            raise Refusal(408, message) from None
+            raise RequestError(408, message) from None
         except StopAsyncIteration:
             break
         *lines, rest = rest.split(b"\n")
@@ -123,25 +125,25 @@ async def read_lines(request: Request) -> AsyncIterator[bytes]:
 
 def _check_length(line: bytes) -> None:
     if len(line) > MAX_STREAM_LINE_BYTES:
-        raise Refusal(413, f"a line is longer than {MAX_STREAM_LINE_BYTES} bytes.")
+        raise RequestError(413, f"a line is longer than {MAX_STREAM_LINE_BYTES} bytes.")
 
 
 def decode_json(body: bytes) -> Any:
     """Decode JSON.
 
     Raises:
-        Refusal: the JSON is malformed; the message says where.
+        RequestError: the JSON is malformed; the message says where.
     """
     try:
         return json.loads(body.decode())
     except UnicodeDecodeError as error:
-        raise Refusal(400, f"the body is not valid UTF-8, at byte {error.start}.", byte=error.start) from None
+        raise RequestError(400, f"the body is not valid UTF-8, at byte {error.start}.", byte=error.start) from None
     except json.JSONDecodeError as error:
         place = {"line": error.lineno, "column": error.colno, "character": error.pos + 1}
         message = f"the body is not valid JSON: {error.msg} in line {error.lineno}, column {error.colno}."
-        raise Refusal(400, message, **place) from None
+        raise RequestError(400, message, **place) from None
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the JSON of the body cannot be read: {error}.") from None
+        raise RequestError(400, f"the JSON of the body cannot be read: {error}.") from None
 
 
 def decode_rows(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | None], bool]:
@@ -151,7 +153,7 @@ def decode_rows(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | N
         The rows, the id of each row or None, and whether the body has the form for a single row.
 
     Raises:
-        Refusal: the body has another form.
+        RequestError: the body has another form.
     """
     content = decode_json(body)
     single = not isinstance(content, dict) or "rows" not in content
@@ -163,12 +165,12 @@ def decode_rows(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | N
         many = msgspec.convert(content, ManyRows)
     except msgspec.ValidationError as error:
         form = '{"row": {...}} or {"rows": [{...}, ...]}, with "id" or "ids" if needed'
-        raise Refusal(400, f"the body must be {form}, with at most {MAX_ROWS} rows. {error}.") from None
+        raise RequestError(400, f"the body must be {form}, with at most {MAX_ROWS} rows. {error}.") from None
     except UnicodeEncodeError:
-        raise Refusal(400, "a name in the body has an unpaired surrogate, which UTF-8 cannot encode.") from None
+        raise RequestError(400, "a name in the body has an unpaired surrogate, which UTF-8 cannot encode.") from None
     ids = [None] * len(many.rows) if many.ids is None else many.ids
     if len(ids) != len(many.rows):
-        raise Refusal(400, '"ids" must have one id for each of the rows.')
+        raise RequestError(400, '"ids" must have one id for each of the rows.')
     _check_ids(ids)
     return many.rows, ids, single
 
@@ -178,4 +180,4 @@ def _check_ids(ids: Sequence[str | None]) -> None:
         try:
             (id or "").encode()
         except UnicodeEncodeError:
-            raise Refusal(400, f"the id {id!r} has an unpaired surrogate, which UTF-8 cannot encode.") from None
+            raise RequestError(400, f"the id {id!r} has an unpaired surrogate, which UTF-8 cannot encode.") from None

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from norewind.forecasting.guard import Guard
-from norewind.serving.bodies import Refusal
+from norewind.serving.bodies import RequestError
 from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import write_atomically
 from norewind.streams.table.columns import at
@@ -93,12 +93,12 @@ class LateLabels:
             rest: the remaining columns.
 
         Raises:
-            Refusal: no row waits with this id.
+            RequestError: no row waits with this id.
         """
         if id in self._accepted:
-            raise Refusal(409, f"the row with the id {id!r} was already accepted, as row {self._accepted[id][0]}.")
+            raise RequestError(409, f"the row with the id {id!r} was already accepted, as row {self._accepted[id][0]}.")
         if id not in self._waiting:
-            raise Refusal(
+            raise RequestError(
                 404,
                 f"no row waits with the id {id!r}: it was not sent to /predict, was already learned from, or was "
                 f"dropped because more than {self.most} rows or {MAX_WAITING_BYTES} bytes waited.",

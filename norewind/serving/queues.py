@@ -148,7 +148,7 @@ class PredictionQueue:
             A future for the answer to each row.
 
         Raises:
-            Refusal: too many rows are waiting.
+            RequestError: too many rows are waiting.
         """
         unanswered = len(self._unanswered)
         if unanswered + len(rows) > max(self.most, 0 if unanswered else len(rows)):

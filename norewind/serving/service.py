@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from norewind.errors import Diverged
-from norewind.serving.bodies import Refusal, busy_error
+from norewind.serving.bodies import RequestError, busy_error
 from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_feed import PageFeed, about
 from norewind.serving.queues import Incoming, PredictionQueue, seconds_per_row
@@ -192,18 +192,18 @@ class Service:
             row: values by column, as the client sent them.
 
         Raises:
-            Refusal: the row is bad.
+            RequestError: the row is bad.
         """
         try:
             read, line = self.model.stream.read_back(row)
         except BadRow as problem:
-            raise Refusal(400, f"the row is bad: {problem}.") from None
+            raise RequestError(400, f"the row is bad: {problem}.") from None
         # Without the other columns, since as Python objects they may take twenty times the memory of the line.
         return {name: at(read, name) for name in self.model.stream.used_columns}, line
 
     def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> bool:
         if self.problem:
-            raise Refusal(503, f"the run no longer learns: {self.problem}")
+            raise RequestError(503, f"the run no longer learns: {self.problem}")
         with self.labels.lock:  # not even a second Ctrl-C may come between accepting and counting
             accepted = self.incoming.add(rows, hurry=hurry)
             self.accepted += len(rows) if accepted else 0
@@ -220,7 +220,7 @@ class Service:
             An entry like a line of predictions.jsonl for each row.
 
         Raises:
-            Refusal: a row is bad, or too many rows are waiting.
+            RequestError: a row is bad, or too many rows are waiting.
         """
         read = [self.read(row)[0] for row in rows]
         answers = [await future for future in self._queue.ask(read)]
@@ -242,11 +242,11 @@ class Service:
             The number of the last row.
 
         Raises:
-            Refusal: a row is bad, no row waits with that id, the queue is full, or the run no longer learns.
+            RequestError: a row is bad, no row waits with that id, the queue is full, or the run no longer learns.
         """
         named = [id for id in ids if id is not None]
         if len(set(named)) < len(named):
-            raise Refusal(400, "an id appears twice.")
+            raise RequestError(400, "an id appears twice.")
         complete = [row if id is None else self.labels.complete(id, row) for id, row in zip(ids, rows, strict=True)]
         read = [self.read(row) for row in complete]
         with self.labels.lock:
@@ -276,7 +276,7 @@ class Service:
             A future for its answer, which is set after learning from it.
 
         Raises:
-            Refusal: the row is bad, or the run no longer learns.
+            RequestError: the row is bad, or the run no longer learns.
         """
         read = self.read(row)
         while not self._accept([read], hurry=True):

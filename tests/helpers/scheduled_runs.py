@@ -7,10 +7,11 @@ import pytest
 from run_folders import cached_build
 
 from norewind.storage import checkpoint
-from norewind.sweeps import parts
 from norewind.training import folder as run_folder
 from norewind.training import kafka_answers
+from norewind.training.folder import RunFolder
 from norewind.training.hooks import Hooks
+from norewind.training.train_folder import train_folder
 
 # The steps, by the names of tests/helpers/protocol_model.py.
 LEARN, WRITE, OFFSETS, COMMIT, REMOVE = "learn", "write", "offsets", "commit", "remove"
@@ -35,7 +36,8 @@ class ScheduledRun(threading.Thread):
     def run(self):
         _current.run = self
         try:
-            parts._train_part(self.settings, self.path, Hooks(should_stop=lambda: self.leaves))
+            with RunFolder(self.path) as folder:
+                train_folder(self.settings, folder, hooks=Hooks(should_stop=lambda: self.leaves))
         except BaseException as error:
             self.error = error
         self.step = None

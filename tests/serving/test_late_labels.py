@@ -16,7 +16,7 @@ from servers import Server as Client
 
 from norewind.serving import late_labels, service
 from norewind.serving.app import application
-from norewind.serving.bodies import Refusal
+from norewind.serving.bodies import RequestError
 from norewind.serving.late_labels import LateLabels
 from norewind.serving.service import Service
 
@@ -28,7 +28,7 @@ def labels_of(folder, most=10, durable=0, columns=("wind", "power")) -> LateLabe
 def waits(labels: LateLabels, id: str) -> bool:
     try:
         labels.complete(id, {})
-    except Refusal:
+    except RequestError:
         return False
     return True
 
@@ -137,12 +137,12 @@ def test_a_429_leaves_the_row_waiting(run):
     try:
         asyncio.run(predict(served, "a"))
         served.incoming.most = 0
-        with pytest.raises(Refusal, match="too busy"):
+        with pytest.raises(RequestError, match="too busy"):
             served.learn([{"power": 1.0}], ["a"])
         assert served.accepted == 300
         served.incoming.most = 1
         assert served.learn([{"power": 1.0}], ["a"]) == 301
-        with pytest.raises(Refusal, match="as row 301"):
+        with pytest.raises(RequestError, match="as row 301"):
             served.learn([{"power": 1.0}], ["a"])
     finally:
         served.close()
@@ -183,7 +183,7 @@ def test_a_kill_right_after_a_checkpoint_does_not_let_a_label_be_learned_twice(r
     again = Service(folder)
     try:
         assert again.durable == 301
-        with pytest.raises(Refusal, match="no row waits"):
+        with pytest.raises(RequestError, match="no row waits"):
             again.learn([{"power": 1.0}], ["a"])
         assert again.learn([{"power": 1.0}], ["b"]) == 302
     finally:

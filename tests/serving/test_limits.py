@@ -17,7 +17,7 @@ from starlette.requests import Request
 from norewind.serving import bodies, page_feed, queues, server
 from norewind.serving.access import is_local
 from norewind.serving.app import application, stream
-from norewind.serving.bodies import Refusal
+from norewind.serving.bodies import RequestError
 from norewind.serving.page_feed import PageFeed
 from norewind.serving.queues import MAX_BATCH, Incoming, PredictionQueue
 from norewind.serving.service import Service
@@ -179,14 +179,14 @@ def test_bodies_that_never_arrive(monkeypatch):
     async def silence():
         await asyncio.sleep(10)
 
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestError) as refused:
         asyncio.run(bodies.read_body(request(silence)))
     assert refused.value.status == 408
 
     async def endless():
         return {"type": "http.request", "body": b"x" * (1 << 18), "more_body": True}
 
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestError) as refused:
         asyncio.run(bodies.read_body(request(endless)))
     assert refused.value.status == 413
 
@@ -210,9 +210,9 @@ def test_lines_do_not_depend_on_the_pieces_they_arrive_in():
         return messages.pop(0)
 
     assert asyncio.run(lines(b"a\nb", b"c\n\n", b"d")) == [b"a", b"bc", b"", b"d"]
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestError):
         asyncio.run(lines(b"x" * (bodies.MAX_STREAM_LINE_BYTES + 1)))
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestError):
         asyncio.run(lines(b"a\n" + b"x" * (bodies.MAX_STREAM_LINE_BYTES + 1) + b"\nb\n"))  # whole, in one piece
 
 
@@ -227,7 +227,7 @@ def test_simultaneous_requests_share_a_call_and_too_many_are_rejected():
         queue = PredictionQueue(answers, 0.001)
         assert (queue.size, queue.most) == (4, 71)
         futures = [future for number in range(10) for future in queue.ask([number])]
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(RequestError) as refused:
             queue.ask(range(62))
         assert refused.value.status == 429
         return await asyncio.gather(*futures)

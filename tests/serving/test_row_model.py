@@ -10,7 +10,7 @@ pytest.importorskip("uvicorn")
 from servers import table
 
 from norewind.forecasting.predict import predictions
-from norewind.serving.bodies import Refusal
+from norewind.serving.bodies import RequestError
 from norewind.serving.queues import Incoming
 from norewind.serving.row_model import SeriesModel
 from norewind.serving.service import Service
@@ -157,7 +157,7 @@ def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, diverge):
     assert service.learn(table(200, 300), [None] * 200) == 500
     service._thread.join(60)
     assert "the run diverged: at sample 350" in service.problem
-    with pytest.raises(Refusal, match="no longer learns"):
+    with pytest.raises(RequestError, match="no longer learns"):
         service.learn(table(1), [None])
     assert service.model.answers(table(1, 300)) == before
     assert service.durable == 300

@@ -12,7 +12,7 @@ from run_folders import keys_in, norewind
 pytest.importorskip("uvicorn")
 from servers import lines, served, table
 
-from norewind.serving.bodies import Refusal
+from norewind.serving.bodies import RequestError
 from norewind.serving.row_model import KeyedModel
 from norewind.serving.service import Service
 from norewind.training.log import read_log
@@ -117,11 +117,11 @@ def test_fleets_that_cannot_be_served_are_rejected_with_an_explanation(tmp_path)
                 row, _ = service.read({"sensor": sensor, "power": 1})
                 # In CSV, all keys are text.
                 assert service.model.answers([row])[0]["key"] == str(sensor)
-            except Refusal as refusal:
-                assert "another shard" in str(refusal)
+            except RequestError as error:
+                assert "another shard" in str(error)
                 refused += 1
         assert 0 < refused < 4
-        with pytest.raises(Refusal, match="no key"):
+        with pytest.raises(RequestError, match="no key"):
             service.read({"power": 1})
 
 

@@ -20,7 +20,7 @@ import norewind
 from norewind.fleets import store
 from norewind.forecasting.forecasts import fleet_forecasts
 from norewind.storage.checkpoint import checkpoints, samples_of
-from norewind.sweeps import parts as fleet_parts
+from norewind.sweeps import shards as fleet_shards
 from norewind.sweeps import workers
 from norewind.training.folder import RunFolder
 from norewind.training.hooks import Hooks
@@ -165,24 +165,24 @@ def test_a_killed_workers_keys_continue_elsewhere_bit_for_bit(ray, settings, who
     if ray:
         pytest.importorskip("ray")
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    folders = fleet_parts.shard_folders(tmp_path / "run", 2)
+    folders = fleet_shards.shard_folders(tmp_path / "run", 2)
     killed = killing(monkeypatch, folders[1])
     with Progress(2, quiet=True) as progress:
         parts = replace(settings, shards=2, predictions="file")
-        fleet_parts.train_shards(parts, tmp_path / "run", progress, jobs=2, ray=ray, new=True)
+        fleet_shards.train_shards(parts, tmp_path / "run", progress, jobs=2, ray=ray, new=True)
     assert killed
     assert by_key(*folders) == by_key(whole)
     assert {**keys_in(folders[0]), **keys_in(folders[1])} == keys_in(whole)
-    assert fleet_parts.shard_summary(tmp_path / "run", 2, json.loads).startswith(f"{ROWS:,} samples, mean loss 0.")
+    assert fleet_shards.shard_summary(tmp_path / "run", 2, json.loads).startswith(f"{ROWS:,} samples, mean loss 0.")
 
 
 def test_the_summary_of_shards_counts_all_samples_and_only_known_losses(settings, tmp_path):
     source = tmp_path / "rows.csv"
     source.write_text("sensor,temp,power\n" + "".join(f"k{i},{i % 7},1\n" for i in range(250)))
-    for number, folder in enumerate(fleet_parts.shard_folders(tmp_path, 2)):
+    for number, folder in enumerate(fleet_shards.shard_folders(tmp_path, 2)):
         part = replace(settings, source=str(source), resident=300, shards=2, shard=number, predictions="none")
         trained(part, folder)
-    assert fleet_parts.shard_summary(tmp_path, 2, json.loads) == "250 samples.\n250 keys; none has 20 scored rows yet."
+    assert fleet_shards.shard_summary(tmp_path, 2, json.loads) == "250 samples.\n250 keys; none has 20 scored rows yet."
 
 
 def test_keys_of_any_bytes_and_types_are_distinct(settings, tmp_path):
@@ -299,7 +299,7 @@ def test_unsupported_settings_are_rejected_with_an_explanation(changed, message,
 def test_shards_cannot_share_an_output_for_predictions(predictions, settings, tmp_path):
     parts = replace(settings, shards=2, predictions=predictions)
     with pytest.raises(SettingsError, match="several processes cannot"):
-        fleet_parts.train_shards(parts, tmp_path / "run", Progress(2, quiet=True), new=True)
+        fleet_shards.train_shards(parts, tmp_path / "run", Progress(2, quiet=True), new=True)
     assert not (tmp_path / "run").exists()
 
 
