@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional
 
 from norewind.cli.common import check_range, until_stopped
-from norewind.training.settings import SettingsError, option
+from norewind.training.settings import SettingsError, check_scopes, option
 
 
 def forecast(
@@ -114,6 +114,7 @@ def predict(
 
         settings, saved = saved_run(run)
         settings = replace(settings, samples=samples, flush=flush)
+        check_scopes(settings if source is None else replace(settings, source=source), {"flush"})
         for entries in predictions(settings, saved, source, learn=learn, fresh=fresh, should_stop=stop):
             print_lines(entries)
 

@@ -288,9 +288,13 @@ class FleetRecords:
         record = self._slots.published(key) if until == MAX_SAMPLES else None
         return self._slots.record(key, self._store.read(key, until)) if record is None else record
 
-    def on_disk(self) -> Iterator[tuple[bytes, np.ndarray]]:
-        """Iterate over all keys on disk in order, with their newest records."""
-        for key, content in self._store.all():
+    def on_disk(self, until: int) -> Iterator[tuple[bytes, np.ndarray]]:
+        """Iterate over the keys of a checkpoint in order, with their records.
+
+        Args:
+            until: the number of samples at the checkpoint.
+        """
+        for key, content in self._store.all(until):
             yield key, self._slots.record(key, content)[0]
 
     def close(self) -> None:

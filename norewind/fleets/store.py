@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS runs (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS by_key ON runs (key, at);
 """
-NEWEST_RUNS = "FROM runs WHERE at = (SELECT max(at) FROM runs AS other WHERE other.key = runs.key)"
+NEWEST_RUNS = "FROM runs WHERE at = (SELECT max(at) FROM runs AS other WHERE other.key = runs.key AND other.at <= ?)"
 DISK_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
@@ -164,10 +164,15 @@ class Store:
             row = self._base.execute(query, (key, until)).fetchone()
         return None if row is None else self._checked(key, *row)
 
-    def all(self) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over all keys in order, with their newest runs."""
+    def all(self, until: int = MAX_SAMPLES) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over all keys in order, with their newest runs.
+
+        Args:
+            until: ignore rows written after more samples than this.
+        """
         with self._translated_errors():
-            for key, crc, content in self._base.execute(f"SELECT key, crc, content {NEWEST_RUNS} ORDER BY key"):
+            query = f"SELECT key, crc, content {NEWEST_RUNS} ORDER BY key"
+            for key, crc, content in self._base.execute(query, (until,)):
                 yield key, self._checked(key, crc, content)
 
     def verify(self, until: int) -> tuple[list[bytes], list[str]]:
@@ -200,7 +205,8 @@ class Store:
         """
         with self._translated_errors():
             query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {NEWEST_RUNS} AND rows >= ?"
-            rows = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", (fewest, count))
+            values = (MAX_SAMPLES, fewest, count)
+            rows = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", values)
             return [KeyErrors(*row) for row in rows]
 
     def __len__(self) -> int:

@@ -198,7 +198,7 @@ def _folder_forecasts(folder: Path, rows: int) -> Iterator[dict[str, Any]]:
     assert isinstance(fleet, Fleet)
     assert isinstance(score, KeyedScore)
     with closing(fleet.records(folder)) as records:
-        for key, record in records.on_disk():
+        for key, record in records.on_disk(saved.entries["samples"]):
             outputs, mean, deviation, newest, rows_so_far = fleet.upcoming(record)
             means, spreads = score.means_and_deviations(outputs)
             means, spreads = mean + deviation * means, deviation * spreads

@@ -132,15 +132,17 @@ def ignored_by(command: str, settings: Any) -> str | None:
 
 
 def with_scopes(settings: Class) -> Class:
-    """Decorate a class of settings: the description of each setting in its docstring begins with its scope.
+    """Decorate a class of settings: the description of each setting begins with its scope and what ignores it.
 
     Args:
         settings: the class.
     """
 
     def described(match: re.Match) -> str:
-        scope = SCOPES.get(match[2])
-        return f"{match[1]}{match[2]}: {scope.words}: " if scope else match[0]
+        words = [SCOPES[match[2]].words] if match[2] in SCOPES else []
+        ignoring = [command for command, names in IGNORED_BY.items() if match[2] in names]
+        words += [f"not {' or '.join(ignoring)}"] if ignoring else []
+        return f"{match[1]}{match[2]}: {', '.join(words)}: " if words else match[0]
 
     settings.__doc__ = re.sub(r"^( {8})(\w+): ", described, settings.__doc__ or "", flags=re.MULTILINE)
     return settings

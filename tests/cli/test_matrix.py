@@ -148,7 +148,7 @@ def use(command: str, run, source) -> list:
         "resume": ("resume", run, "--quiet"),
         "predict": ("predict", run, there, "--samples", 30),
         "learn": ("predict", run, there, "--learn", "--samples", 30),
-        "fresh": ("predict", run, there, "--fresh", "--flush", 0, "--samples", 5),
+        "fresh": ("predict", run, there, "--fresh", *(() if source == "anbn" else ("--flush", 0)), "--samples", 5),
         "sample": ("sample", run, "--length", 5),
         "prompt": ("sample", run, "--length", 5, "--prompt", "ab", "--temperature", 0.5),
         "forecast": ("forecast", run),

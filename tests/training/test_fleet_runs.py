@@ -19,7 +19,7 @@ from run_folders import cached_build, holder, keys_in
 import norewind
 from norewind.fleets import store
 from norewind.forecasting.forecasts import fleet_forecasts
-from norewind.storage.checkpoint import checkpoints
+from norewind.storage.checkpoint import checkpoints, samples_of
 from norewind.sweeps import shards as fleet_shards
 from norewind.sweeps import workers
 from norewind.training.folder import RunFolder
@@ -245,6 +245,19 @@ def test_the_forecast_of_a_key_is_its_newest_one(settings, whole):
     assert found == newest
     with pytest.raises(SettingsError, match="no further than its horizon"):
         list(fleet_forecasts(whole, settings, 2))
+
+
+def test_forecasts_are_those_of_the_checkpoint_not_of_keys_written_after_it(settings, tmp_path):
+    """Keys that are moved to disk, or belong to a checkpoint that was not completed, are newer than the checkpoint."""
+    often = replace(settings, predictions="none", samples=20, keep=100)
+    trained(often, tmp_path / "run")
+    before = list(fleet_forecasts(tmp_path / "run", often))
+    trained(replace(often, samples=120), tmp_path / "run")
+    for path in checkpoints(tmp_path / "run" / "checkpoints"):
+        if samples_of(path) > 20:
+            path.unlink()
+    assert list(fleet_forecasts(tmp_path / "run", often)) == before
+    assert len(store.Store(tmp_path / "run", None, write=False)) > len(before)  # also new keys
 
 
 @pytest.mark.parametrize("model", [{}, {"method": "snap1", "hidden": 4}, {"method": "snap1", "loss": "gaussian"}])

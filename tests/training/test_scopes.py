@@ -170,6 +170,8 @@ def test_the_help_shows_the_scopes(capsys):
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--delimiter STR csv: The character between columns." in shown
     assert "--share, --no-share rows with keys: Train one model" in shown
+    assert "--copy COLUMN ... rows, not compare or diagnose: Columns to copy" in shown
+    assert "--tensorboard, --no-tensorboard not compare: Also write events" in shown
 
     @with_scopes
     class Some:
@@ -222,6 +224,11 @@ def test_python_models_refuse_settings_without_effect():
 )
 def test_resume_refuses_what_has_no_effect(whole, capsys, options, words):
     assert_refused(capsys, norewind("resume", whole / "bytes", *options), words)
+
+
+def test_predict_refuses_to_flush_a_task(whole, capsys):
+    code = norewind("predict", whole / "bytes", "anbn", "--flush", 5)
+    assert_refused(capsys, code, "flush is 5.0, but it applies only to files, pipes, kafka")
 
 
 def test_options_of_processes_need_shards(streams, tmp_path, capsys):
