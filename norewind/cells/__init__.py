@@ -4,7 +4,7 @@ from norewind.cells.adapters import from_equinox, from_flax, from_haiku
 from norewind.cells.cell import Cell, with_readout
 from norewind.cells.dense import elman, gru, lstm, rnn
 from norewind.cells.elementwise import diagonal_gru, elstm, lru, mingru, rtu
-from norewind.cells.layers import stack
+from norewind.cells.layers import sparse, stack
 from norewind.cells.reservoir import feedback_reservoir, liquid, reservoir
 from norewind.cells.selective import deltanet, selective_ssm
 from norewind.cells.spiking import alif
@@ -14,5 +14,5 @@ from norewind.cells.xlstm import slstm
 __all__ = [
     "Cell", "alif", "deltanet", "diagonal_gru", "elman", "elstm", "feedback_reservoir", "from_equinox", "from_flax",
     "from_haiku", "from_torch", "gru", "liquid", "lru", "lstm", "mingru", "reservoir", "rnn", "rtu", "selective_ssm",
-    "slstm", "stack", "to_torch", "with_readout",
+    "slstm", "sparse", "stack", "to_torch", "with_readout",
 ]  # fmt: skip

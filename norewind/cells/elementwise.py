@@ -171,7 +171,7 @@ def _gated_cell(init, transition: Transition, sizes: tuple[int, int], hidden: in
     def units(params):
         return {name: row if name in ("input", "recurrent", "bias") else None for name in params}
 
-    declared = declare(transition, units=units, memory=lambda state: state, elementwise=True, sizes=sizes)
+    declared = declare(transition, units=units, memory=lambda state: state, reads="own", sizes=sizes)
     return Cell(init, lambda: jnp.zeros(hidden, dtype), declared, linear_readout=True)
 
 
@@ -315,7 +315,7 @@ def _rotating_cell(
         row = np.arange(hidden)
         return {"nu": row, "theta": row, "input": np.tile(row, 2), "readout": None}
 
-    declared = declare(transition, units=units, elementwise=True, sizes=(inputs, outputs))
+    declared = declare(transition, units=units, reads="own", sizes=(inputs, outputs))
     return Cell(init, initial_state, declared, linear_readout=True)
 
 

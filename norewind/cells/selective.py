@@ -84,7 +84,7 @@ def selective_ssm(
     def units(params):
         return {"nu": row, "input": np.tile(row, 2), "bias": row, "output_gate": None, "readout": None}
 
-    declared = declare(transition, units=units, memory=lambda state: state, elementwise=True, sizes=(inputs, outputs))
+    declared = declare(transition, units=units, memory=lambda state: state, reads="own", sizes=(inputs, outputs))
     return Cell(init, lambda: jnp.zeros(hidden, dtype), declared, linear_readout=True)
 
 
@@ -181,7 +181,7 @@ def deltanet(
         return {"query": None, "key": row[:, None, None], "value": row, "readout": None} | shared
 
     declared = declare(
-        transition, units=units, entries=lambda state: row[:, None], elementwise=True, sizes=(inputs, outputs)
+        transition, units=units, entries=lambda state: row[:, None], reads="own", sizes=(inputs, outputs)
     )
     return Cell(init, initial_state, declared, linear_readout=True)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from norewind.core import checks
-from norewind.core.estimator import Estimate, Estimator, Loss, Model, ReportFn, Transition, samples_of
+from norewind.core.estimator import Estimate, Estimator, Loss, Model, ReportFn, Transition, linearise_state, samples_of
 from norewind.core.noise import as_key
 from norewind.core.structure import Structure, declare, mixed_by, structure_of
 from norewind.core.trees import Tree, where
@@ -34,8 +34,8 @@ class WindowedTransition:
         """The declarations of a single step that also hold for a window."""
         step = structure_of(self.transition)
         mixing = step.mixing and (lambda product: WindowedTransition(mixed_by(self.transition, product)))
-        units = step.units if step.elementwise else None
-        return Structure(units, elementwise=step.elementwise, mixing=mixing, sizes=step.sizes, entries=step.entries)
+        units, reads = (step.units, step.reads) if step.elementwise else (None, None)
+        return Structure(units, reads=reads, mixing=mixing, sizes=step.sizes, entries=step.entries)
 
     def samples(self, x: Tree) -> int:
         first = jax.tree.map(lambda leaf: leaf[0], x)
@@ -118,6 +118,27 @@ def over_steps(transition: Transition, advance: Callable) -> Callable:
         return jax.lax.scan(body, (state, carry), x)[0]
 
     return over_window
+
+
+def step_by_step(transition: Transition, advance: Callable) -> Callable:
+    """Return a function that updates an approximation of the influence at every step inside a window.
+
+    Args:
+        transition: a single step, or a window of steps.
+        advance: `Influence.advance` for a single step.
+
+    Returns:
+        `Influence.advance` for the transition; `advance` itself for a single step.
+    """
+    single = one_step_of(transition)
+    if single is transition:
+        return advance
+
+    def one_step(params, state, carry, x):
+        point = linearise_state(single, params, state, x)
+        return point.state, advance(params, state, carry, x, point)
+
+    return lambda params, state, carry, x, point: over_steps(transition, one_step)(params, state, carry, x)[1]
 
 
 def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:

@@ -169,6 +169,31 @@ class Estimator(NamedTuple):
         fast = fast_means or FastMeans()
         return cls(checked_init, step, model, reset or init_again, fast, perturbs_state, influence, report)
 
+    @classmethod
+    def of_influence(cls, influence: Influence, model: Model, *, report: ReportFn | None = None) -> Self:
+        """Build the estimator that carries an approximation D of the influence: g = ∂ℓ/∂θ + ∂ℓ/∂s · D.
+
+        Args:
+            influence: how D is made, updated and multiplied.
+            model: the model whose gradients it estimates.
+            report: numbers about the carry, `report(carry) -> {name: scalar}`.
+
+        Returns:
+            The estimator.
+        """
+
+        def step(params, state, carry, x, target):
+            point = linearise(model, params, state, x, target)
+            state_grad, direct = point.loss_grads()
+            grad = jax.tree.map(jnp.add, direct, influence.product(params, state_grad, carry))
+            carry = influence.advance(params, state, carry, x, point)
+            return point.state, carry, Estimate(point.loss, grad, point.output)
+
+        def init(params, state, key):
+            return influence.init(params, state)
+
+        return cls.build(init, step, model, influence=influence, report=report)
+
 
 def samples_of(transition: Transition) -> Callable[[Tree], int]:
     """Return the function that counts samples in one x: the transition's own (windows have one), or `one_sample`."""

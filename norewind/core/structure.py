@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
+import numpy as np
 from jax.interpreters import partial_eval
 
 from norewind.core.checks import ModelError
@@ -21,6 +22,8 @@ PURPOSES = {
     "layer": "an affine layer that contains all weights",
 }
 
+# Which units read which: "own" if none reads another, or a function that returns a boolean matrix (see `declare`).
+Reads = Literal["own"] | Callable[[Tree], np.ndarray]
 # `product(W, v)`: the product of a matrix with a vector, or a replacement for it.
 Product = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -47,7 +50,7 @@ class Structure(NamedTuple):
         units: the unit that each weight feeds.
         memory: the leaf of the state that is the memory cell.
         output_units: the positions of the output units in the state.
-        elementwise: True if no unit reads another.
+        reads: which units read which: "own" if no unit reads another, or a function that returns a boolean matrix.
         mixing: the model with another product between its units.
         layer: the affine layer that contains all weights of the recurrence.
         sizes: the number of inputs and of outputs.
@@ -57,11 +60,16 @@ class Structure(NamedTuple):
     units: Callable[[Tree], Tree] | None = None
     memory: Callable[[Tree], jax.Array] | None = None
     output_units: tuple[int, ...] | None = None
-    elementwise: bool | None = None
+    reads: Reads | None = None
     mixing: Callable[[Product], Transition] | None = None
     layer: Layer | None = None
     sizes: tuple[int, int] | None = None
     entries: Callable[[Tree], Tree] | None = None
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether no unit reads another."""
+        return isinstance(self.reads, str)
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ def declare(
     units: Callable[[Tree], Tree] | None = None,
     memory: Callable[[Tree], jax.Array] | None = None,
     output_units: tuple[int, ...] | None = None,
-    elementwise: bool | None = None,
+    reads: Reads | None = None,
     mixing: Callable[[Product], Transition] | None = None,
     layer: Layer | None = None,
     sizes: tuple[int, int] | None = None,
@@ -107,9 +115,11 @@ def declare(
         memory: `memory(state)` is the leaf of the state that is the memory cell of an LSTM: given the rest of the
             state, entry i of its new value depends on no entry of its old value but entry i.
         output_units: the positions in the state of the units that are the output, in order.
-        elementwise: True for a model whose units do not read one another: the new entries of a unit depend on the old
-            state only through the entries of the same unit. A trace of each weight's influence on the units that it
-            feeds is then the whole influence.
+        reads: which units read which. `"own"` is for a model whose units do not read one another: the new entries of a
+            unit depend on the old state only through the entries of the same unit, so that a trace of each weight's
+            influence on the units that it feeds is the whole influence. For a sparse model, `reads(state)` is a boolean
+            matrix that is true in row i and column j if new entries of unit i depend on old entries of unit j. By
+            default, every unit may read all others.
         mixing: `mixing(product)` is the same model with `product(W, v)` in place of every W @ v through which its units
             read one another. With a product that lets no derivative pass between units, the model is elementwise. Its
             units are those declared here, unless the model that `mixing` returns declares its own.
@@ -136,7 +146,7 @@ def declare(
     >>> declared = norewind.declare(transition, units=lambda params: {"w": rows[:, None], "b": rows, "out": None})
     >>> estimator = norewind.estimators.nobacktrack(declared, norewind.losses.squared_error)
     """
-    given = Structure(units, memory, output_units, elementwise, mixing, layer, sizes, entries)
+    given = Structure(units, memory, output_units, reads, mixing, layer, sizes, entries)
     if like is None:
         return DeclaredTransition(transition, given)
     kept = _through_wrapper(transition, like)
@@ -224,7 +234,27 @@ def mixed_by(transition: Transition, product: Product) -> Transition:
     assert declared.mixing is not None
     elementwise = declared.mixing(product)
     units = structure_of(elementwise).units or declared.units
-    return declare(elementwise, units=units, elementwise=True, entries=declared.entries)
+    return declare(elementwise, units=units, reads="own", entries=declared.entries)
+
+
+def reads_of(declared: Structure, state: Tree, size: int) -> np.ndarray:
+    """Return which units read which, as a boolean matrix.
+
+    Args:
+        declared: the declarations of the model.
+        state: a state, of which only the shapes are used.
+        size: the number of units.
+
+    Raises:
+        ModelError: the declared matrix has another shape.
+    """
+    if declared.reads is None or isinstance(declared.reads, str):
+        return np.eye(size, dtype=bool) if declared.elementwise else np.ones((size, size), bool)
+    with jax.ensure_compile_time_eval():
+        reads = np.asarray(declared.reads(state), bool)
+    if reads.shape != (size, size):
+        raise ModelError(f"The declared reads have shape {reads.shape}, but the model has {size} units.")
+    return reads
 
 
 def required(caller: str, use: str, transition: Transition, *names: str) -> list[Any]:

@@ -112,35 +112,34 @@ def shared_leaf(index: Tree, params: Tree) -> str | None:
     return next((path for path, several in named_leaves("", shared) if several), None)
 
 
-def colours_of(index: Tree, params: Tree, size: int) -> np.ndarray:
-    """Colour the units so that no weight feeds two units of one colour.
+def colours_of(index: Tree, params: Tree, reads: np.ndarray) -> np.ndarray:
+    """Colour the units so that no weight feeds two units of one colour, and no unit is read by two of one colour.
 
     Args:
         index: the declared units.
         params: the parameters.
-        size: the number of units.
+        reads: whether a unit (row) reads another one (column).
 
     Returns:
-        The colour of every unit; all 0 if every weight feeds one unit.
+        The colour of every unit; all 0 if every weight feeds one unit and every unit reads only itself.
 
     Raises:
         ModelError: the declaration names a unit twice for one weight.
     """
-    colours, together = np.zeros(size, int), []
+    size, together = len(reads), []
 
     def add(units, leaf):
         if units is not None and jnp.ndim(units) > jnp.ndim(leaf) and len(units):
             together.append(np.unique(np.sort(np.asarray(units).reshape(len(units), -1), axis=0), axis=1).T)
 
     for_each_leaf(add, index, params)
-    if not together:
-        return colours
-    neighbours = np.zeros((size, size), bool)
+    neighbours = reads @ reads.T  # of booleans: whether they read a common unit
     for sets in together:
         if np.any(np.diff(sets, axis=1) == 0):
             raise ModelError("The declared units of a weight that feeds several name one of them twice.")
         for units in sets:
             neighbours[np.ix_(units, units)] = True
+    colours = np.zeros(size, int)
     for unit in range(size):
         taken = np.unique(colours[:unit][neighbours[unit, :unit]])
         free = np.flatnonzero(taken != np.arange(len(taken)))

@@ -12,11 +12,12 @@ from norewind.estimators.readout_only import readout_only
 from norewind.estimators.rtrl import rtrl
 from norewind.estimators.shrunk import shrunk
 from norewind.estimators.sketched import sketched
+from norewind.estimators.snapn import snapn
 from norewind.estimators.traces import lstm97, rflo, snap1
 from norewind.estimators.uoro import unbiased, uoro
 
 __all__ = [
     "bpdc", "bptt", "diffusion", "dni", "eprop", "evolution", "forward_gradient", "kf_rtrl", "kronecker", "lstm97",
-    "nobacktrack", "readout_only", "rflo", "rtrl", "shrunk", "sketched", "sliding_bptt", "snap1", "unbiased",
+    "nobacktrack", "readout_only", "rflo", "rtrl", "shrunk", "sketched", "sliding_bptt", "snap1", "snapn", "unbiased",
     "uoro",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from norewind.core.estimator import Estimate, Estimator, Influence, Loss, Transition, linearise, model_of
+from norewind.core.estimator import Estimator, Influence, Loss, Transition, model_of
 from norewind.core.trees import real_leaves
 
 
@@ -40,7 +40,6 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
     >>> carry["bias"].shape
     (4, 4)
     """
-    model = model_of(transition, loss)
 
     def init(params, state):
         n = ravel_pytree(real_leaves(state))[0].size
@@ -56,11 +55,4 @@ def rtrl(transition: Transition, loss: Loss) -> Estimator:
         jacobian, immediate = point.rows()
         return jax.tree.map(jnp.add, contract(jacobian, influence), immediate)
 
-    def step(params, state, carry, x, target):
-        point = linearise(model, params, state, x, target)
-        state_grad, direct = point.loss_grads()
-        grad = jax.tree.map(jnp.add, product(params, state_grad, carry), direct)
-        return point.state, advance(params, state, carry, x, point), Estimate(point.loss, grad, point.output)
-
-    influence = Influence(init, advance, product)
-    return Estimator.build(lambda params, state, key: init(params, state), step, model, influence=influence)
+    return Estimator.of_influence(Influence(init, advance, product), model_of(transition, loss))

@@ -8,18 +8,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
-from norewind.core.combinators import one_step_of, over_steps
-from norewind.core.estimator import (
-    Estimate,
-    Estimator,
-    Influence,
-    Linearisation,
-    Loss,
-    Transition,
-    linearise,
-    linearise_state,
-    model_of,
-)
+from norewind.core.combinators import one_step_of, step_by_step
+from norewind.core.estimator import Estimator, Influence, Linearisation, Loss, Transition, model_of
 from norewind.core.structure import declared_units, required
 from norewind.core.trees import Tree, norm, real_leaves
 from norewind.core.units import Units, components_of, init_trace, sum_per_unit
@@ -93,7 +83,6 @@ def sketched(transition: Transition, loss: Loss, *, terms: int = 8) -> Estimator
     checks.check_at_least_one("sketched: terms", terms)
     single = one_step_of(transition)
     (units_in,) = required("sketched", "a cell where every weight feeds one unit", single, "units")
-    model = model_of(transition, loss)
 
     def init(params, state):
         components = components_of("sketched", None, state)
@@ -107,14 +96,7 @@ def sketched(transition: Transition, loss: Loss, *, terms: int = 8) -> Estimator
             log_error=jnp.log(jnp.finfo(flat.dtype).tiny),
         )
 
-    def one_step(params, state, sketch, x):
-        declared_units("sketched", single, params, state, x)
-        point = linearise_state(single, params, state, x)
-        return point.state, next_sketch(point, Units(units_in(params)), sketch, params)
-
     def advance(params, state, sketch, x, point):
-        if single is not transition:
-            return over_steps(transition, one_step)(params, state, sketch, x)[1]
         declared_units("sketched", single, params, state, x)
         return next_sketch(point, Units(units_in(params)), sketch, params)
 
@@ -123,19 +105,11 @@ def sketched(transition: Transition, loss: Loss, *, terms: int = 8) -> Estimator
         traced = along_traces(Units(units_in(params)), row, sketch.traces, params)
         return jax.tree.map(lambda t, r: t if r is None else t + _weighted(weights, r), traced, sketch.right)
 
-    def step(params, state, carry, x, target):
-        point = linearise(model, params, state, x, target)
-        state_grad, direct = point.loss_grads()
-        grad = jax.tree.map(jnp.add, direct, product(params, state_grad, carry))
-        return point.state, advance(params, state, carry, x, point), Estimate(point.loss, grad, point.output)
-
     def report(carry):
         return {"error_bound": error_bound(carry)}
 
-    influence = Influence(init, advance, product)
-    return Estimator.build(
-        lambda params, state, key: init(params, state), step, model, influence=influence, report=report
-    )
+    influence = Influence(init, step_by_step(transition, advance), product)
+    return Estimator.of_influence(influence, model_of(transition, loss), report=report)
 
 
 def error_bound(carry: SketchedCarry) -> jax.Array:

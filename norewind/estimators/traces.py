@@ -41,7 +41,7 @@ def snap1(transition: Transition, loss: Loss) -> Estimator:
     whole model; only the influence carried to the next one is masked. A unit may have
     several entries, such as h and c of an LSTM: a weight then has a trace for each.
 
-    Exact for elementwise recurrences (`declare(elementwise=True)`), where the mask removes
+    Exact for elementwise recurrences (`declare(reads="own")`), where the mask removes
     only zeros. Biased for others: the influence that passes from unit to unit between
     steps is dropped. In `cells.gru` with the reset gate before the product, a unit's gate
     reaches other units within the step, and that is dropped, too.
@@ -318,7 +318,7 @@ def next_traces(own_point: Linearisation, units: Units, traces: Traces, params: 
     """
     flat, unravel = ravel_pytree(real_leaves(own_point.state))
     positions = positions_of(units.entries, len(traces), real_leaves(own_point.state))
-    colours = colours_of(units.weights, params, positions.shape[1])
+    colours = colours_of(units.weights, params, np.eye(positions.shape[1], dtype=bool))
 
     def add(total, colour_and_mask):
         colour, mask = colour_and_mask

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.estimator import Transition
 from norewind.core.products import own_product
-from norewind.core.structure import mixed_by, structure_of
+from norewind.core.structure import mixed_by, reads_of, structure_of
 from norewind.core.trees import Tree, named_leaves, real_leaves, with_real_leaves
 from norewind.core.units import components_of, for_each_leaf, positions_of
 from norewind.estimators.kronecker import affine_step, weight_grad
@@ -48,8 +48,8 @@ def check_structure(transition: Transition, params: Tree, state: Tree, x: Tree) 
         new_state, output = jax.jit(transition)(params, state, x)
         units = ravel_pytree(real_leaves(new_state))[0][np.array(structure.output_units)]
         assert np.allclose(units, jnp.ravel(output)), "the output is not the declared output_units of the state"
-    if structure.elementwise:
-        _check_elementwise(transition, params, state, x)
+    if structure.reads is not None:
+        _check_reads(transition, params, state, x)
     if structure.mixing is not None:
         _check_mixing(transition, params, state, x, structure.mixing)
     if structure.layer is not None:
@@ -100,13 +100,15 @@ def _owners(transition, state) -> Tree:
     return jax.tree.unflatten(jax.tree.structure(leaves), shaped)
 
 
-def _check_elementwise(transition, params, state, x) -> None:
-    owners = _owners(transition, state)
+def _check_reads(transition, params, state, x) -> None:
+    owners, declared = _owners(transition, state), structure_of(transition)
+    reads = reads_of(declared, state, 1 + max(int(np.max(own)) for own in jax.tree.leaves(owners)))
+    what = "the model is not elementwise: " if declared.elementwise else "not in the declared reads: "
     pairs = product(named_leaves("state", owners), repeat=2)
     blocks = jax.tree.leaves(_state_jacobian(transition, params, state, x))
     for ((new, fed), (old, read)), block in zip(pairs, blocks, strict=True):
-        among = np.asarray(block).reshape(fed.size, read.size)[fed.reshape(-1, 1) != read.reshape(1, -1)]
-        assert np.all(among == 0), f"the model is not elementwise: {old} of one unit reaches {new} of another"
+        among = np.asarray(block).reshape(fed.size, read.size)[~reads[fed.reshape(-1, 1), read.reshape(1, -1)]]
+        assert np.all(among == 0), f"{what}{old} of one unit reaches {new} of another"
 
 
 def _check_mixing(transition, params, state, x, mixing) -> None:
@@ -118,7 +120,7 @@ def _check_mixing(transition, params, state, x, mixing) -> None:
     actual, values = (jax.jit(model)(params, state, x) for model in (alone, transition))
     assert_same(actual, values, "mixing by a product with the same values changes the model's", 1e-6, 1e-4)
     _check_units(alone, params, state, x, units(params))
-    _check_elementwise(alone, params, state, x)
+    _check_reads(alone, params, state, x)
 
 
 def _check_layer(transition, params, state, x, layer) -> None:

@@ -111,7 +111,7 @@ def test_declarations_are_true(name):
 
 def test_a_false_claim_of_elementwise_is_found():
     model = structured.of_cell("elman", 4)
-    told = declare(model.transition, elementwise=True)
+    told = declare(model.transition, reads="own")
     with pytest.raises(AssertionError, match="not elementwise: state of one unit reaches state of another"):
         check_structure(told, model.params, model.state, model.xs[0])
 
@@ -120,15 +120,15 @@ def test_a_false_claim_of_elementwise_is_found():
 
     state = {"a": jnp.ones(2), "b": jnp.ones(2)}
     with pytest.raises(AssertionError, match=r"state\['a'\] of one unit reaches state\['b'\] of another"):
-        check_structure(declare(across_leaves, elementwise=True), jnp.ones(2), state, jnp.array(0))
+        check_structure(declare(across_leaves, reads="own"), jnp.ones(2), state, jnp.array(0))
 
     def turned(params, state, x):
         return params * state[::-1], x
 
     state = jnp.ones(3, jnp.complex64)
-    check_structure(declare(lambda params, state, x: (params * state, x), elementwise=True), jnp.ones(3), state, 0)
+    check_structure(declare(lambda params, state, x: (params * state, x), reads="own"), jnp.ones(3), state, 0)
     with pytest.raises(AssertionError, match="not elementwise"):
-        check_structure(declare(turned, elementwise=True), jnp.ones(3), state, 0)
+        check_structure(declare(turned, reads="own"), jnp.ones(3), state, 0)
 
 
 @pytest.mark.usefixtures("x64")

@@ -42,7 +42,7 @@ def selective():
 
     shapes = {"rate": (2, 3), "step": (2, 2), "in": (2, 2), "write": (3, 2), "out": (2, 3)}
     state = 0.3 + 0.1 * np.arange(6.0).reshape(2, 3)
-    return of_shapes("selective", transition, shapes, state, units=units, elementwise=True)
+    return of_shapes("selective", transition, shapes, state, units=units, reads="own")
 
 
 @cache
@@ -60,7 +60,7 @@ def delta_rule():
 
     shapes = {"value": (3, 2), "key": (2, 2), "out": (3,)}
     state = 0.3 + 0.1 * np.arange(6.0).reshape(3, 2)
-    kept = {"units": units, "entries": lambda state: rows[:, None], "elementwise": True}
+    kept = {"units": units, "entries": lambda state: rows[:, None], "reads": "own"}
     return of_shapes("delta rule", transition, shapes, state, **kept)
 
 
@@ -172,7 +172,7 @@ def test_leaves_of_different_shapes_need_entries():
     def transition(params, state, x):
         return {"a": params * state["a"], "b": state["b"]}, state["a"]
 
-    told = declare(transition, units=lambda params: np.arange(2), elementwise=True)
+    told = declare(transition, units=lambda params: np.arange(2), reads="own")
     state = {"a": np.ones(2), "b": np.ones((2, 3))}
     with pytest.raises(ModelError, match=r"state\['b'\] has shape \(2, 3\).*declare which entries"):
         snap1(told, losses.squared_error).init(np.ones(2), state, jax.random.key(0))

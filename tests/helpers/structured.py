@@ -108,7 +108,7 @@ def turning(length=4):
 
     rows = np.arange(2)
     units = {"angle": rows, "decay": rows, "input": rows, "out": None}
-    told = declare(transition, units=lambda params: units, elementwise=True)
+    told = declare(transition, units=lambda params: units, reads="own")
     params = {
         "angle": np.array([0.4, 1.1]),
         "decay": np.array([0.9, 0.7]),
@@ -130,7 +130,7 @@ def spinning(length=4):
         return z, jnp.real(params["out"] @ z)
 
     rows = np.arange(2)
-    told = declare(transition, units=lambda params: {"turn": rows, "input": rows, "out": None}, elementwise=True)
+    told = declare(transition, units=lambda params: {"turn": rows, "input": rows, "out": None}, reads="own")
     params = {
         "turn": np.array([0.7 + 0.5j, 0.2 - 0.8j]),
         "input": np.array([0.4 - 0.3j, 0.9 + 0.1j]),
@@ -140,12 +140,17 @@ def spinning(length=4):
     return Example("spinning", params, np.array([0.2 + 0.1j, -0.3j]), told, losses.squared_error, xs, np.cos(xs))
 
 
-def masked_rtrl(example, steps=1):
-    """mask ⊙ (J G + I) by the full Jacobians, and the gradient of every window of so many steps, flat."""
+def masked_rtrl(example, steps=1, near=None):
+    """mask ⊙ (J G + I) by the full Jacobians, and the gradient of every window of so many steps, flat.
+
+    The mask is one where a weight meets the unit that it feeds, or one that is near it (row: near column).
+    """
     transition, loss, (flat, unravel) = example.transition, example.loss, ravel_pytree(example.params)
     leaves, unravel_leaves = ravel_pytree(real_leaves(example.state))
     n = jax.tree.leaves(example.state)[0].shape[0]
-    mask = (np.arange(leaves.size) % n)[:, None] == fed_units(example)
+    fed = fed_units(example)
+    near = np.eye(n, dtype=bool) if near is None else near
+    mask = (fed >= 0) & near[np.arange(leaves.size) % n][:, fed]
 
     def state_of(leaves):
         return with_real_leaves(example.state, unravel_leaves(leaves))

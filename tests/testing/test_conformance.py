@@ -23,6 +23,7 @@ from norewind.estimators import (
     sketched,
     sliding_bptt,
     snap1,
+    snapn,
 )
 from norewind.testing import check_estimator, example, yield_checks
 
@@ -73,6 +74,7 @@ WITH_STRUCTURE = [
     pytest.param(completed, "mingru", "exact", marks=SLOW),
     pytest.param(shrunk_traces, "elman", None, marks=SLOW),
     pytest.param(sketched_fully, "elman", "exact", marks=SLOW),
+    pytest.param(snapn, "elman", "exact", marks=SLOW),  # all units read one another
     pytest.param(eprop, "alif", None, marks=SLOW),
     pytest.param(kf_rtrl, "elman", "unbiased", marks=SLOW),
     pytest.param(kronecker_1, "elman", "unbiased", marks=SLOW),
