@@ -8,21 +8,21 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional
 
-from norewind.cli.common import check_range, until_stopped
+from norewind.cli.common import as_options, check_range, until_stopped
 from norewind.training.settings import SettingsError, check_scopes, option
 
 
 def forecast(
     run: Annotated[Path, Positional],
     *,
-    steps: Annotated[int | None, option("ROWS", "the horizon of the run; 24 if it is 1")] = None,
+    steps: Annotated[int | None, option("ROWS", "the horizon of the run")] = None,
     format: Literal["jsonl", "csv"] = "jsonl",
     figure: Annotated[Path | None, option("FILE", "forecast.png in the run folder")] = None,
 ) -> None:
     """Forecast the rows after the end of a run's stream, with standard deviations.
 
     A run with a horizon of H forecasts H rows directly. For later rows, it uses its own
-    forecasts as inputs; classes are forecast only up to H rows ahead. The run itself is not
+    forecasts as inputs, with wider deviations; classes are forecast only up to H rows ahead. The run itself is not
     changed, and its source is not read. If the table has regular times, forecasts have times.
 
         norewind forecast runs/power --steps 24 --format csv > next.csv
@@ -52,6 +52,8 @@ def forecast(
     if settings.loss == "classes" and figure is not None:
         raise SettingsError("--figure: this run forecasts a class, for which there is no figure. Leave it out.")
     result, path = forecasts.forecast(settings, saved, steps), figure or run / FORECAST
+    if result.warning:
+        print(f"Warning: {as_options(result.warning)}", file=sys.stderr)
     try:
         if result.columns:
             figures.save(result.figure(), path)

@@ -2,10 +2,12 @@
 
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,15 +18,16 @@ from norewind.forecasting.guard import Guard, locked, uninterrupted
 from norewind.learners.learner import Forecasts, Learner
 from norewind.plotting import tables
 from norewind.scoring.score import Score
+from norewind.storage.checkpoint import checkpoints
 from norewind.storage.files import write_atomically
-from norewind.streams import Samples, StreamError, restart_position
+from norewind.streams import RowStream, Samples, StreamError, restart_position
 from norewind.streams.stream import BadRow
 from norewind.streams.table.formats import DICT_FORMAT
 from norewind.streams.table.parsing import FIRST_ROWS
 from norewind.streams.table.python_rows import JSON_TYPES, PythonRows, plain
 from norewind.training import registry
 from norewind.training.build import build, in_precision
-from norewind.training.folder import RunFolder, SavedRun
+from norewind.training.folder import CHECKPOINTS, RunFolder, SavedRun
 from norewind.training.hooks import Hooks, Intervals
 from norewind.training.log import METRICS, read_log
 from norewind.training.notebook import live_plot
@@ -224,11 +227,12 @@ class ForecastingModel:
 
     @locked
     @in_precision
-    def fit(self, data: Any, hooks: Hooks = Hooks()) -> Self:  # noqa: B008 (frozen)
+    def fit(self, data: Any, y: Any = None, *, hooks: Hooks = Hooks()) -> Self:  # noqa: B008 (frozen)
         """Learn from many rows. A second call continues with more rows. If it fails, the model is unchanged.
 
         Args:
             data: a pandas or Polars data frame or series, an array, an iterable of rows, or the path of a file.
+            y: the targets of the rows, if `data` does not hold them: a series, an array or a data frame, row by row.
             hooks: callbacks of the training loop.
 
         Returns:
@@ -238,7 +242,10 @@ class ForecastingModel:
             StreamError: the data or one of the rows cannot be read.
             SettingsError: the settings do not fit the data.
         """
-        rows = None if isinstance(data, str | os.PathLike) else map(self._note_row, iterate_rows(data))
+        is_file = isinstance(data, str | os.PathLike)
+        if is_file and y is not None:
+            raise StreamError("fit: a file holds its own targets. Leave out y, or pass rows.")
+        rows = None if is_file else map(self._note_row, self._rows_of(data, y))
         if self._first_rows:
             self._open()
         before, labels = self.settings, dict(self.labels)
@@ -252,6 +259,8 @@ class ForecastingModel:
             if not given.peek():
                 return self
         opened, lines = open_stream(settings, position, source=given), []
+        if isinstance(opened.stream, RowStream) and opened.stream.warning:
+            warnings.warn(opened.stream.warning, stacklevel=4)  # of the caller of fit
         with opened.stream, live_plot(hooks, opened.score.unit) as hooks:
             try:
                 self.settings = settings
@@ -269,6 +278,15 @@ class ForecastingModel:
                 self.settings, self.labels = before, labels
                 raise
         return self
+
+    def _rows_of(self, data: Any, y: Any) -> Iterator[Row]:
+        """Iterate over rows, each joined with its targets if they are given separately."""
+        if y is None:
+            return iterate_rows(data)
+        targets = self.settings.targets
+        if not targets:
+            raise StreamError('fit: y needs the name of its column: name the target of the model, as in targets="y".')
+        return joined_with_targets(iterate_rows(data), iterate_rows(y), targets)
 
     def _file_settings(self, path: str) -> Settings:
         """Return the settings to read a file with."""
@@ -296,6 +314,9 @@ class ForecastingModel:
             raise SettingsError("there is nothing to save yet: call fit or learn_one first.")
         path = Path(folder)
         is_home = path.resolve() == self._home
+        if not is_home and checkpoints(path / CHECKPOINTS):
+            remedy = "Choose another folder, remove this one, or continue its run: norewind.load"
+            raise SettingsError(f"{path} already holds a run other than this model. {remedy}({str(path)!r}).")
         with RunFolder(path, keep=self.settings.keep, mode="resume" if is_home else "new") as run_folder:
             if run_folder.entries.get("samples", 0) > self.samples:
                 raise SettingsError(f"{path} holds a later state of this run. Load it, or choose another folder.")
@@ -368,6 +389,29 @@ def iterate_rows(data: Any) -> Iterator[dict[str, Any]]:
         kinds = "a data frame, an array or an iterable of dicts"
         raise StreamError(f"rows must be {kinds}, not a {type(data).__name__}. To read a file, pass its path.")
     return map(as_row, data)
+
+
+def joined_with_targets(rows: Iterable[Row], targets: Iterable[Row], names: Sequence[str]) -> Iterator[Row]:
+    """Join each row with its targets.
+
+    Args:
+        rows: rows by column, without their targets.
+        targets: the targets of each of them, by column. A single one may have any name.
+        names: the names of the targets.
+
+    Raises:
+        StreamError: there are not as many targets as rows, or a target is missing.
+
+    >>> list(joined_with_targets([{"wind": 3}], [{"1": 10}], ["power"]))
+    [{'wind': 3, 'power': 10}]
+    """
+    for row, target in zip_longest(rows, targets):
+        if row is None or target is None:
+            raise StreamError("fit: X and y must have the same number of rows.")
+        found = dict(zip(names, target.values(), strict=False)) if len(names) == len(target) == 1 else target
+        if absent := [name for name in names if name not in found]:
+            raise StreamError(f"fit: y has no column {absent[0]!r}. It has {first_few([*map(repr, found)], 20)}.")
+        yield row | {name: found[name] for name in names}
 
 
 def as_row(row: Any) -> dict[str, Any]:

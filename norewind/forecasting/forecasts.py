@@ -21,6 +21,7 @@ from norewind.training.build import build, set_precision
 from norewind.training.folder import SavedRun, saved_run
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
+from norewind.wording import first_few
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +42,7 @@ class Forecast(NamedTuple):
             keep its last value.
         deviations: standard deviations of the same shape; NaN where they are not known yet.
         recent: the newest rows: values, earlier forecasts of them, and the deviations of those, by row and target.
+        warning: how rows beyond the horizon are forecast, as a sentence; None if there are none.
     """
 
     entries: list[dict[str, Any]]
@@ -48,6 +50,7 @@ class Forecast(NamedTuple):
     means: np.ndarray = np.zeros((0, 0))
     deviations: np.ndarray = np.zeros((0, 0))
     recent: np.ndarray = np.zeros((0, 0, 3))
+    warning: str | None = None
 
     def figure(self) -> "Figure":
         """Draw the newest rows and the forecasts, as a Matplotlib figure."""
@@ -64,13 +67,14 @@ def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Fo
     Rows up to the horizon are forecast directly. For later ones, the model is given its own
     forecasts in place of rows, while inputs that it does not forecast keep their values and
     times move on. Deviations are those that the model forecasts (`--loss gaussian`), or its
-    errors over the newest rows; beyond the horizon the variances add up, to at most that of
-    the column. Classes are forecast only up to the horizon.
+    errors over the newest rows. Beyond the horizon the variances add up, to at most that of
+    the column, but no deviation is less than the change of the column over as many rows,
+    among its newest values. Classes are forecast only up to the horizon.
 
     Args:
         settings: the settings of the run.
         saved: its checkpoint.
-        rows: the number of rows; by default the horizon, or 24 if that is 1 and the run forecasts numbers.
+        rows: the number of rows; by default the horizon.
 
     Raises:
         SettingsError: the run cannot forecast this many rows.
@@ -97,10 +101,24 @@ def forecast_next_rows(settings: Settings, training: Training, rows: int | None 
         classes = zip(*score.likeliest(log_probabilities(logits)), strict=True)
         return Forecast(_entries(training, [{"forecast": name, "probability": share} for name, share in classes]))
     assert isinstance(score, RowScore)
+    rows = rows or score.horizon
     means, deviations = _means_and_deviations(settings, training, learner, score, rows)
     rows_ahead = zip(means.tolist(), deviations.tolist(), strict=True)
     values = [{"forecast": score.by_column(mean), "deviation": score.by_column(spread)} for mean, spread in rows_ahead]
-    return Forecast(_entries(training, values), score.columns, means, deviations, score.state.recent)
+    warning = _beyond_horizon(training, score.horizon, rows)
+    return Forecast(_entries(training, values), score.columns, means, deviations, score.state.recent, warning)
+
+
+def _beyond_horizon(training: Training, horizon: int, rows: int) -> str | None:
+    """Describe how rows beyond the horizon are forecast; None if there are none."""
+    if rows <= horizon:
+        return None
+    which = f"row {rows} is" if rows == horizon + 1 else f"rows {horizon + 1} to {rows} are"
+    unknown = training.windowed.rows.unknown_ahead()
+    kept = f", while {first_few(unknown, 5)} keep{'s' if len(unknown) == 1 else ''} the last value" if unknown else ""
+    how = f"the model is given its own forecasts in place of rows{kept}"
+    remedy = f"To forecast all of them directly, train with horizon={rows}."
+    return f"{which} beyond the horizon of {horizon}: {how}. {remedy}"
 
 
 def _entries(training: Training, values: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -112,12 +130,11 @@ def _entries(training: Training, values: list[dict[str, Any]]) -> list[dict[str,
 
 
 def _means_and_deviations(
-    settings: Settings, training: Training, learner: RowLearner, score: RowScore, rows: int | None
+    settings: Settings, training: Training, learner: RowLearner, score: RowScore, rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Forecast numbers directly up to the horizon, then from the forecasts."""
     stream, run = training.windowed.rows, training.run_so_far()
     horizon, width = score.horizon, len(score.columns)
-    rows = rows or (horizon if horizon > 1 else 24)
     # Each row is forecast with the nearest step that reaches it, made `late` rows before the newest one.
     late, reached = nearest_steps(score.steps)
     made_at = -1 - late
@@ -129,6 +146,7 @@ def _means_and_deviations(
     means, deviations = center[made_at] + scale[made_at] * means, scale[made_at] * deviations
     errors = (deviations if score.gaussian else score.recent_errors()[reached])[:rows]
     means, deviations = list(means[:rows]), list(errors)
+    changes = score.recent_changes(rows)
     for row in range(1, rows - horizon + 1):
         x = stream.future_inputs(means[row - 1], row)
         run, (outputs, _) = learner.forward(run, x[None])
@@ -136,7 +154,8 @@ def _means_and_deviations(
         means.append(center[-1] + scale[-1] * mean)
         new = scale[-1] * deviation if score.gaussian else errors[horizon - 1]
         added = np.sqrt(new**2 + deviations[-horizon] ** 2)
-        deviations.append(np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf)))
+        added = np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf))
+        deviations.append(np.fmax(added, changes[horizon + row - 1]))
     # Until there are enough values to scale by, forecast the last one, as the predictions do.
     return np.where(np.isnan(means), stream.newest_targets(), means), np.array(deviations)
 

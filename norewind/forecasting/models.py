@@ -1,6 +1,7 @@
 """Models for tables: a forecaster, a classifier and an anomaly detector that learn from rows, one at a time or many."""
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -65,7 +66,7 @@ class Forecaster(ForecastingModel):
         return self._value(score.by_column(values[0].tolist())) if score.has_prediction(samples)[0] else None
 
     def forecast(self, rows: int = 1) -> list[Any]:
-        """Forecast the next rows. Beyond the horizon, forecasts take the place of rows.
+        """Forecast the next rows. Beyond the horizon, forecasts take the place of rows, with a warning.
 
         Args:
             rows: the number of rows.
@@ -77,7 +78,7 @@ class Forecaster(ForecastingModel):
             SettingsError: `rows` is not a number from 1 to 100,000, or the horizon is 0.
             StreamError: the model has not learned from any row yet.
         """
-        return self._ahead("forecast", rows)
+        return self._ahead("forecast", rows, warn=True)
 
     def spread(self, rows: int = 1) -> list[Any]:
         """Return the standard deviations of the forecasts of the next rows.
@@ -92,12 +93,14 @@ class Forecaster(ForecastingModel):
 
     @uninterrupted
     @in_precision
-    def _ahead(self, entry: str, rows: int) -> list[Any]:
+    def _ahead(self, entry: str, rows: int, *, warn: bool = False) -> list[Any]:
         check_rows(self.settings, rows)
         if (training := self._open()) is None:
             raise StreamError("there is nothing to forecast from yet: call fit or learn_one first.")
-        entries = forecast_next_rows(self.settings, training, rows).entries
-        return [self._value(each[entry]) for each in entries]
+        result = forecast_next_rows(self.settings, training, rows)
+        if warn and result.warning:
+            warnings.warn(result.warning, stacklevel=5)  # of the caller of forecast
+        return [self._value(each[entry]) for each in result.entries]
 
     def _value(self, values: dict[str, Any]) -> Any:
         """Return the value alone if one target was named, otherwise the dict."""
@@ -209,7 +212,7 @@ def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:
         given: settings that the model determines.
 
     Raises:
-        SettingsError: there is no setting of that name.
+        SettingsError: there is no setting of that name, or there is a key.
     """
     known = [field.name for field in fields(Settings)]
     for name in settings.keys() - known:
@@ -217,9 +220,21 @@ def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:
         meant = f" Did you mean {close[0]}?" if close else ""
         raise SettingsError(f"there is no setting {name}.{meant} Settings are those of norewind train, with _ for -.")
     described = Settings(**{"source": "-", "format": DICT_FORMAT, **settings, **given})
+    check_is_one_series(described)
     # `fit` may read a CSV file.
     check_scopes(described, settings.keys() - {"header", "delimiter"})
     return described
+
+
+def check_is_one_series(settings: Settings) -> None:
+    """Reject settings of a model for every key.
+
+    Raises:
+        SettingsError: the settings name a key.
+    """
+    if settings.key is not None:
+        remedy = "make one model per key, or train all keys with the command line: norewind train --key"
+        raise SettingsError(f"a Python model learns one series, but key is {settings.key!r}: {remedy} {settings.key}.")
 
 
 def names_of(names: Names) -> tuple[str, ...]:
@@ -236,13 +251,14 @@ def load(folder: str | Path) -> Any:
         A `Forecaster`, `Classifier` or `AnomalyDetector`.
 
     Raises:
-        SettingsError: the run was not trained on rows.
+        SettingsError: the run was not trained on rows, or has a model for every key.
         StreamError: the file that describes the model is damaged.
     """
     folder, path = Path(folder), Path(folder) / MODEL_FILE
     settings, saved = saved_run(folder)
     if not settings.has_rows:
         raise SettingsError(f"{folder} has learned from {settings.kind}: only runs on rows can be loaded.")
+    check_is_one_series(settings)
     try:
         about = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -160,7 +160,7 @@ class RiverForecaster(_RiverModel, BaseForecaster):
     def _forecasts(self, horizon: int) -> Sequence[float]:
         """Return the forecasts of the model. They are kept until it learns."""
         if len(self._kept_forecasts) < horizon:
-            values = [None] * horizon if self._model is None else self._model.forecast(horizon)
+            values = [None] * horizon if self._model is None else self._model._ahead("forecast", horizon)
             self._kept_forecasts = [self._newest if value is None else value for value in values]
         return self._kept_forecasts[:horizon]
 

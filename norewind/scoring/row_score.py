@@ -24,6 +24,8 @@ LOGGED_TARGETS = 8
 ERROR_DECAY = 1 - 1 / RECENT_ROWS
 # A larger error, in standard deviations, counts as this large in the deviations of forecasts.
 LARGEST_ERROR = 10.0
+# Over fewer pairs of values, the size of changes is too uncertain.
+MIN_CHANGES = 10
 # The largest number of steps whose errors are written with every line of metrics.
 LOGGED_STEPS = 200
 # The number of steps in the table; the others are in the figure.
@@ -201,6 +203,24 @@ class RowScore(NumberScore):
         """Return the root mean squared error over the newest rows, by step and target; NaN where it is not known."""
         weights, squares = np.moveaxis(self.state.recent_squares, -1, 0)
         return np.sqrt(np.where(weights > 0, squares / np.where(weights > 0, weights, 1), np.nan))
+
+    def recent_changes(self, rows: int) -> np.ndarray:
+        """Return how much every target changes over 1, 2, ... rows: the root mean square over its newest values.
+
+        Args:
+            rows: the largest number of rows.
+
+        Returns:
+            The changes, by number of rows and target; NaN where too few values are kept.
+        """
+        past = np.roll(self.state.past, -(self.state.rows % len(self.state.past)), axis=0)
+        changes = np.full((rows, past.shape[1]), np.nan)
+        for apart in range(1, min(rows, len(past) - 1) + 1):
+            squares = (past[apart:] - past[:-apart]) ** 2
+            known = (~np.isnan(squares)).sum(axis=0)
+            means = np.nansum(squares, axis=0) / np.maximum(known, 1)
+            changes[apart - 1] = np.where(known >= MIN_CHANGES, np.sqrt(means), np.nan)
+        return changes
 
     def summary(self, lines: Sequence[dict[str, Any]]) -> Summary | None:
         """Compare the last half of a run with simple forecasts; None if nothing was scored.

@@ -77,6 +77,8 @@ def train_folder(
         folder.begin(settings, columns_of(stream) if is_table else None)
         if is_table and folder.is_new:
             progress.say(describe_columns(stream))
+            if stream.warning:
+                progress.warn(f"Warning: {stream.warning}")
         before = folder.entries.get("samples", 0)
         progress.begin(str(folder.path), opened.score.unit, before, total, opened.score.simple_forecasts)
         hooks = _with_outputs(settings, folder, stream, progress, hooks, answers)

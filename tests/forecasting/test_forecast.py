@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from run_folders import MODEST, assert_refused, everything, norewind
 
+from norewind.forecasting import load
 from norewind.forecasting.forecasts import forecast
+from norewind.learners.horizon import PERIODS
 from norewind.scoring.row_score import ERROR_DECAY
 from norewind.training.folder import saved_run
 from norewind.training.log import read_log
@@ -45,7 +47,15 @@ def test_beyond_the_horizon_forecasts_replace_rows(wave, tmp_path, capsys):
     weights = ERROR_DECAY ** np.arange(len(squares))[::-1, None]
     expected = np.sqrt((weights * squares).sum(axis=0) / weights.sum())
     np.testing.assert_allclose(result.deviations[0], expected, rtol=1e-3)
-    np.testing.assert_allclose(result.deviations[3], 2 * result.deviations[0])
+    # But it is no less than the change of the column over as many of the rows that are kept.
+    values = np.loadtxt(wave, delimiter=",", skiprows=1)[-max(PERIODS) :]
+    changes = np.array([np.sqrt(np.mean((values[apart:] - values[:-apart]) ** 2, axis=0)) for apart in range(1, 11)])
+    floored = []
+    for ahead in range(1, 10):
+        summed = np.hypot(result.deviations[0], result.deviations[ahead - 1])
+        floored.append(changes[ahead] > summed)
+        np.testing.assert_allclose(result.deviations[ahead], np.maximum(summed, changes[ahead]), rtol=1e-6)
+    assert 0 < np.sum(floored) < np.size(floored)
     # The same rows, now learned from:
     source.write_text(wave.read_text() + "".join(f"{x!r},{y!r}\n" for x, y in result.means.tolist()))
     capsys.readouterr()
@@ -53,6 +63,24 @@ def test_beyond_the_horizon_forecasts_replace_rows(wave, tmp_path, capsys):
     sent = [json.loads(line)["forecast"] for line in capsys.readouterr().out.splitlines()]
     np.testing.assert_allclose([list(row.values()) for row in sent[:-1]], result.means[1:], rtol=1e-4, atol=1e-5)
     assert everything(run) == before
+
+
+def test_the_default_is_the_horizon_and_a_warning_says_how_it_goes_on(tmp_path, capsys):
+    source, run = tmp_path / "hours.csv", tmp_path / "run"
+    source.write_text("temp,hour\n" + "".join(f"{np.sin(t / 4):.3f},{t % 24}\n" for t in range(60)))
+    assert norewind("train", source, "--out", run, "--targets", "temp", "--method", "rtrl", *OPTIONS) == 0
+    capsys.readouterr()
+    assert norewind("forecast", run) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 1
+    assert "Warning" not in printed.err
+    assert norewind("forecast", run, "--steps", 3) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 3
+    assert "rows 2 to 3 are beyond the horizon of 1" in printed.err
+    assert "hour keeps the last value. To forecast all of them directly, train with --horizon 3." in printed.err
+    with pytest.warns(UserWarning, match="beyond the horizon of 1"):
+        load(run).forecast(2)
 
 
 def test_variances_of_all_steps_are_those_forecast_at_the_newest_row(wave, tmp_path, capsys):

@@ -6,6 +6,7 @@ import decimal
 import json
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -187,8 +188,42 @@ def test_a_saved_model_continues_as_if_uninterrupted(fitted, tmp_path):
     assert again.forecast(4) == other.forecast(4) == third.forecast(4) != fitted.forecast(4)
     again.save(tmp_path / "run")
     assert norewind.load(tmp_path / "run").samples == 320
-    with pytest.raises(SettingsError, match="already holds a run"):
+    with pytest.raises(SettingsError, match="holds a run other than this model.*norewind.load"):
         other.save(tmp_path / "run")
+
+
+def test_targets_may_be_given_separately(fitted):
+    rows, tide = [{"wind": row["wind"]} for row in wave(300)], [row["tide"] for row in wave(300)]
+    settings = {**SMALL, "inputs": ("wind", "tide")}
+    one = norewind.Forecaster("tide", **settings).fit(rows, tide)
+    assert_same_run(one, norewind.Forecaster("tide", **settings).fit(wave(300)))
+    with pytest.raises(norewind.streams.StreamError, match="the same number of rows"):
+        small().fit(rows, tide[:-1])
+    with pytest.raises(norewind.streams.StreamError, match="y has no column 'tide'. It has 'a', 'b'"):
+        small().fit(rows, [{"a": 1, "b": 2}] * 300)
+    with pytest.raises(norewind.streams.StreamError, match="name the target"):
+        norewind.Forecaster().fit(rows, tide)
+    with pytest.raises(norewind.streams.StreamError, match="holds its own targets"):
+        small().fit("rows.csv", tide)
+
+
+def test_a_model_learns_one_series(tmp_path):
+    with pytest.raises(SettingsError, match="norewind train --key sensor"):
+        norewind.Forecaster("tide", key="sensor")
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(json.dumps({"sensor": "a", **row}) + "\n" for row in wave(12)))
+    run_line("train", source, "--key", "sensor", "--out", tmp_path / "run", "--quiet")
+    with pytest.raises(SettingsError, match="learns one series"):
+        norewind.load(tmp_path / "run")
+
+
+def test_times_that_go_back_are_reported():
+    rows = [{"time": f"2024-01-{31 - t:02d}", **row} for t, row in enumerate(wave(30))]
+    with pytest.warns(UserWarning, match="'time' are not in ascending order"):
+        small().fit(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small().fit(rows[::-1])
 
 
 def test_a_later_state_in_the_folder_is_not_replaced(fitted, tmp_path):

@@ -50,7 +50,7 @@ def forecast(values):
     """The predictions of the default model, without networks, and its lines of metrics."""
     entries = []
     model = norewind.Forecaster("x", budget=30.0, metrics_every=100)
-    model.fit([{"x": float(value)} for value in values], Hooks(predictions=entries.extend))
+    model.fit([{"x": float(value)} for value in values], hooks=Hooks(predictions=entries.extend))
     return entries, model.lines
 
 

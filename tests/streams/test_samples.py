@@ -311,6 +311,12 @@ def test_a_line_that_is_cut_off(text, format):
         ("a,b\n1,2\n", {"inputs": ["a", "c"]}, "has no column 'c'. It has 'a', 'b'"),
         ("a,b\n1,2\n", {"targets": ["c"]}, "has no column 'c'. It has 'a', 'b'"),
         ("a;b\n1;2\n", {}, 'has only one column, .* between its parts: pass delimiter=";"'),
+        ("a;b\n1;2\n", {"targets": ["b"]}, 'has only one column, .* between its parts: pass delimiter=";"'),
+        (
+            "a,b\n31/12/2012,2\n",
+            {"inputs": ["a"], "targets": ["b"]},
+            "'a' is dates such as '31/12/2012', .* 2024-05-31.$",
+        ),
         ('a,b\n1,"1,5"\n2,"2,5"\n', {"targets": ["b"]}, "the target 'b' is text: '1,5' uses a decimal comma"),
         ("a,b\n1,2\n", {"targets": ["a,b"]}, "has no column 'a,b'. It has .*. Name the columns separately: a b"),
         (

@@ -26,6 +26,8 @@ TRUTH_VALUES = {"true": True, "false": False}
 UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
 # The index of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)
 LIST_INDEX = re.compile("0|[1-9][0-9]{0,9}")
+# Dates that begin with the day or the month: which of the two, only their author knows.
+YEAR_LAST = re.compile(r"[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}([ T,].*)?")
 DECIMAL_COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
 # How many of the newest times are kept.
 KEPT_TIMES = 12
@@ -73,6 +75,8 @@ def infer_kind(values: list[Any]) -> InferredKind:
         return InferredKind(None, "neither a number nor text")
     if sum(bool(DECIMAL_COMMA.fullmatch(str(value).strip())) for value in present) > most:
         return InferredKind("category", f"text: {present[0]!r} uses a decimal comma; a decimal point is required")
+    if sum(bool(YEAR_LAST.fullmatch(str(value).strip())) for value in present) > most:
+        return InferredKind(None, f"dates such as {present[0]!r}, which must be written year first, as 2024-05-31")
     return InferredKind("category", "text")
 
 
@@ -244,6 +248,16 @@ def at(row: dict[str, Any], name: str) -> Any:
         else:
             return None
     return value
+
+
+def are_sorted(values: Sequence[Any]) -> bool:
+    """Return whether times never go back. Missing ones, and values that are no times, are left out.
+
+    >>> are_sorted(["2024-05-01", "", "2024-05-02"]), are_sorted(["2024-05-02", "2024-05-01"])
+    (True, False)
+    """
+    times = [time_of(value) for value in values if not is_missing(value) and can_read(time_of, value)]
+    return all(before <= after for before, after in pairwise(times))
 
 
 def varying(values: list[Any]) -> list[str]:

@@ -49,6 +49,7 @@ class RowStream(SourceStream):
         inputs: the names of the input columns.
         targets: the names of the target columns.
         ignored: why the other columns are not used, by name.
+        warning: what seems to be wrong with the first rows, as a sentence; None if nothing does.
         width: the length of a row of inputs.
         known: the indices in it of the newest known targets.
         steps: the numbers of rows ahead to forecast.
@@ -95,6 +96,7 @@ class RowStream(SourceStream):
             self.targets = list(targets or [])
             self._copied = list(copy)
             self.ignored: dict[str, str] = {}
+            self.warning: str | None = None
             self._newest_times: deque[Any] = deque(maxlen=KEPT_TIMES)
             self._classes_before = 0
             if position in (None, UNREAD_POSITION):
@@ -124,6 +126,11 @@ class RowStream(SourceStream):
         self._cycles = {name: columns.varying(first[name]) for name in self.inputs if self.kinds[name] == "time"}
         self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
+        if self._clock is not None and self.key is None and not columns.are_sorted(first[self._clock]):
+            self.warning = (
+                f"the times in the column {self._clock!r} are not in ascending order, but rows are learned in the "
+                "order of the source. Sort them or, if they belong to several series, name the column of the keys."
+            )
         self._choose()
         self._series = scaling.nothing_known(self.layout)
 
@@ -136,8 +143,9 @@ class RowStream(SourceStream):
             remedy = 'Learn it as a class: loss="classes".' if column.why_unused == "text" else "Use a decimal point."
             raise StreamError(f"{self._source.name}: the target {name!r} is {column.why_unused}. {remedy}")
         if column.kind is None:
-            remedy = f"Name one of the values inside it, such as {name}.0 or {name}.key."
-            raise StreamError(f"{self._source.name}: the column {name!r} is {column.why_unused}. {remedy}")
+            inside = f" Name one of the values inside it, such as {name}.0 or {name}.key."
+            remedy = "" if column.why_unused.startswith("dates") else inside
+            raise StreamError(f"{self._source.name}: the column {name!r} is {column.why_unused}.{remedy}")
         return "number" if is_target and column.kind == "time" else column.kind
 
     def _check_columns(self, seen: dict[str, InferredKind]) -> None:
@@ -148,16 +156,18 @@ class RowStream(SourceStream):
             raise StreamError(f"column {self.key!r} is the key, so it cannot be an input, a target or copied.")
         if self.key not in [None, *self._reader.columns]:
             raise StreamError(f"{source} has no column {self.key!r} to take keys from. It has {listed}.")
-        if missing := [name for name in [*self.inputs, *self.targets, *self._copied] if name not in seen]:
+        missing = [name for name in [*self.inputs, *self.targets, *self._copied] if name not in seen]
+        sign = next((sign for sign in ";\t|" if sign in names[0]), None) if len(names) == 1 else None
+        if sign and (missing or not (self.inputs and self.targets)):
+            parts = f"has only one column, {names[0]!r}, with {sign!r} between its parts"
+            raise StreamError(f"{source} {parts}: pass delimiter={json.dumps(sign)}.")
+        if missing:
             hint = self._reader.file_format.column_hint
             if all(part in seen for part in missing[0].split(",")):
                 hint = f". Name the columns separately: {missing[0].replace(',', ' ')}"
             raise StreamError(f"{source} has no column {missing[0]!r}. It has {listed}{hint}.")
         if self.inputs and self.targets:
             return
-        if len(names) == 1 and (sign := next((sign for sign in ";\t|" if sign in names[0]), None)):
-            parts = f"has only one column, {names[0]!r}, with {sign!r} between its parts"
-            raise StreamError(f"{source} {parts}: pass delimiter={json.dumps(sign)}.")
         why = [f"{name!r} ({column.why_unused})" for name, column in seen.items() if column.why_unused][:20]
         raise StreamError(
             f"{source} has no usable numeric column to {'forecast' if self.inputs else 'learn from'}"
@@ -374,6 +384,10 @@ class RowStream(SourceStream):
     def newest_targets(self) -> np.ndarray:
         """Return the newest known value of every target; NaN if there is none."""
         return self._series.statistics[0, scaling.NEWEST, self.layout.targets]
+
+    def unknown_ahead(self) -> list[str]:
+        """Return the inputs that future rows will have, but whose values are neither forecast nor known from time."""
+        return [name for name in self.inputs if name not in self.targets and self.kinds[name] != "time"]
 
     def future_inputs(self, targets: np.ndarray, step: int) -> np.ndarray:
         """Return the inputs of a future row. Columns other than targets keep their values, and times continue.
