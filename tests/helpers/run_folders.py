@@ -57,7 +57,7 @@ def assert_refused(capsys, code, *words, expected=1):
     assert "Traceback" not in output
     for word in words:
         assert word in output
-    assert output.startswith("norewind")
+    assert output.startswith("norewind"), output
 
 
 def everything(run: Path) -> dict:

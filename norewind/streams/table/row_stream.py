@@ -126,9 +126,11 @@ class RowStream(SourceStream):
         self._cycles = {name: columns.varying(first[name]) for name in self.inputs if self.kinds[name] == "time"}
         self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
-        if self._clock is not None and self.key is None and not columns.are_sorted(first[self._clock]):
+        # Messages of several partitions arrive in no particular order.
+        clock = None if self._clock in MESSAGE_COLUMNS else self._clock
+        if clock is not None and self.key is None and not columns.are_sorted(first[clock]):
             self.warning = (
-                f"the times in the column {self._clock!r} are not in ascending order, but rows are learned in the "
+                f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
                 "order of the source. Sort them or, if they belong to several series, name the column of the keys."
             )
         self._choose()
