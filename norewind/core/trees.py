@@ -256,3 +256,11 @@ def _means(leaf: jax.Array) -> jax.Array:
 def strong(tree: Tree) -> Tree:
     """Return arrays without weak types, so that the result of a step can be passed back without a new trace."""
     return jax.tree.map(lambda leaf: leaf if is_prng_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)
+
+
+def floats_norm(tree: Tree) -> float:
+    """Return the Euclidean norm of the floating-point leaves as a Python float; 0 if there are none."""
+    return float(_compiled_norm(tree)) if jax.tree.leaves(tree) else 0.0
+
+
+_compiled_norm = jax.jit(lambda tree: norm(floating(tree)))

@@ -14,7 +14,7 @@ from norewind.core import checks
 from norewind.core.combinators import StreamsLoss, one_step_of
 from norewind.core.estimator import Estimate, Estimator
 from norewind.core.run import Run, Update, explain, nonfinite_error, nonfinite_leaf
-from norewind.core.trees import Tree, floating, key_from_numbers, key_numbers, norm, strong
+from norewind.core.trees import Tree, floats_norm, key_from_numbers, key_numbers, strong
 from norewind.errors import Diverged
 from norewind.learners.chunks import Symbols, chunk_is_finite, gradients_persist, loop_of, scan_some
 from norewind.learners.keyed.keyed_program import KeyedProgram
@@ -24,7 +24,6 @@ from norewind.learners.learner import Learner
 CHUNK, SHORTEST_CHUNK = 4_000, 100
 # The work in one chunk: samples times numbers in the run.
 WORK = CHUNK * 50_000
-carry_norm = jax.jit(lambda carry: norm(floating(carry)))
 NOTHING_PENDING = "learn: there is no pending input. Call predict(run, x) before learn(run, target)."
 
 
@@ -208,7 +207,7 @@ class OnlineLearner(Learner):
             # Repeat the chunk, checking every step. Inside a caller's own transformation it is unknown whether this is
             # needed: the first pass is then unused, and the compiler drops it.
             new, losses, made, _ = self.skipping_loop(run, steps, count, outputs)
-        if carry_limit is not None and (size := float(carry_norm(new.carry))) > carry_limit:
+        if carry_limit is not None and (size := floats_norm(new.carry)) > carry_limit:
             reason = f"after sample {int(new.samples)} the norm of the carry is {size:g}, above {carry_limit:g}."
             raise Diverged(reason, int(new.samples), run, "The run before this chunk is this error's `run`.")
         return new, losses, made

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from norewind.core.trees import concatenate_trees, copy_arrays
+from norewind.core.trees import concatenate_trees, copy_arrays, floats_norm
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import MAX_SAMPLES
 from norewind.learners.learner import Learner
@@ -16,7 +16,7 @@ from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
 from norewind.streams.table.row_stream import RowStream
 from norewind.streams.table.scaling import SeriesStatistics
-from norewind.training.training_loop import Training, carry_norm
+from norewind.training.training_loop import Training
 from norewind.training.windows import count_of
 
 
@@ -139,7 +139,7 @@ class SeriesModel(RowModel):
         super().__init__(training)
         # Compile the functions for learning and metrics, so that the first row does not wait for it.
         widths = self.stream.width, len(self.stream.targets) * len(self.stream.steps)
-        carry_norm(training.learner.carry(training.run))
+        floats_norm(training.learner.carry(training.run))
         training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
 
     def newest(self) -> State:

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from msgspec.structs import asdict
 
-from norewind.core.trees import Tree, concatenate_trees, copy_arrays, floating, norm
+from norewind.core.trees import Tree, concatenate_trees, copy_arrays, floats_norm
 from norewind.errors import Diverged
 from norewind.learners.learner import BaseLearner, Learner
 from norewind.scoring.divergence import DETECTION_SAMPLES, DivergenceDetector
@@ -259,7 +259,7 @@ class Training:
 
     def _state(self) -> dict[str, Any]:
         """Return the entries of a line of metrics that describe the run."""
-        state: dict[str, Any] = {"carry": digits(carry_norm(self.learner.carry(self.run)))}
+        state: dict[str, Any] = {"carry": digits(floats_norm(self.learner.carry(self.run)))}
         state |= {name: digits(value) for name, value in self.learner.report(self.run).items()}
         state["seconds"] = self._seconds_so_far()
         if skipped := self.windowed.stream.counts:
@@ -355,11 +355,3 @@ class Training:
         if self.intervals.wait_for_checkpoints:
             self.folder.writer.wait()
         self._saved_time = time.perf_counter()  # after saving, so that slow saving leaves time to learn
-
-
-def carry_norm(carry: Tree) -> float:
-    """Return the Euclidean norm of a carry; 0 if there is none."""
-    return float(_norm(carry)) if jax.tree.leaves(carry) else 0.0
-
-
-_norm = jax.jit(lambda carry: norm(floating(carry)))
