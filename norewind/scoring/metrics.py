@@ -15,11 +15,13 @@ class MetricsEntry(NamedTuple):
         meaning: the meaning of the number, as a sentence.
         simple_forecast: for the loss of a simple forecast, a short description of that forecast.
         line_style: how its curve is drawn in figures.
+        tile: for a number reported by some methods, its label on the live page. Records of sweeps then hold its curve.
     """
 
     meaning: str
     simple_forecast: str = ""
     line_style: str = "-"
+    tile: str = ""
 
 
 METRICS_ENTRIES = {
@@ -31,9 +33,15 @@ METRICS_ENTRIES = {
     "seasonal": MetricsEntry("Loss of forecasting the value one period ago.", "one period ago", "-."),
     "baseline": MetricsEntry("Loss of a trivial forecast over the same samples.", "the mean so far", "--"),
     "carry": MetricsEntry("Norm of the method's carry."),
-    "error_bound": MetricsEntry("Bound on the error of the carried influence (of sketched)."),
-    "shrinkage": MetricsEntry("Fraction of the estimated rest of the influence that is used (of shrunk)."),
+    "error_bound": MetricsEntry(
+        "Bound on the error of the carried influence (of sketched).", tile="bound on the influence's error"
+    ),
+    "shrinkage": MetricsEntry(
+        "Fraction of the estimated rest of the influence that is used (of shrunk).", tile="of the estimated rest used"
+    ),
 }
+# Labels on the live page of what only some methods report, by their entries in a line of metrics.
+TILES = {name: entry.tile for name, entry in METRICS_ENTRIES.items() if entry.tile}
 # Descriptions of the simple forecasts of numbers, by their entries in a line of metrics.
 SIMPLE_FORECASTS = {name: entry.simple_forecast for name, entry in METRICS_ENTRIES.items() if entry.simple_forecast}
 # Descriptions for runs on numbers, classes or symbols.

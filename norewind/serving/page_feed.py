@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from norewind.scoring.divergence import CARRY_LIMIT
-from norewind.scoring.metrics import METRICS_ENTRIES
+from norewind.scoring.metrics import METRICS_ENTRIES, TILES
 from norewind.storage.checkpoint import CheckpointError, checkpoints, read, samples_of
 from norewind.training.checkpoint_schema import check_entries
 from norewind.training.folder import CHECKPOINTS, COLUMNS, read_settings
@@ -58,6 +58,7 @@ def about(folder: Path) -> Entry:
         "name": folder.resolve().name,
         "unit": loss.unit,
         "simple": loss.simple_forecasts,
+        "tiles": TILES,
         "model": "auto" if settings.method == "auto" else model,
         "columns": columns,
         "carry_limit": CARRY_LIMIT,

@@ -12,6 +12,7 @@ import jax
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
 from norewind.errors import Diverged
+from norewind.scoring.metrics import TILES
 from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.sweeps.workers import stop_check, train_in_processes
 from norewind.training.folder import RunFolder
@@ -89,8 +90,9 @@ def train_run(settings: Settings, path: Path) -> Record | None:
     lines = read_log(path / METRICS)
     last = lines[-1] if lines else {}
     loss = loss_description(settings)
-    simple = [name for name in loss.simple_forecasts if name == "baseline" or name in last]
-    curves = {"curve": "loss", **dict(zip(simple, simple, strict=True)), "carry": "carry"}
+    # Every method has a carry, and every loss a baseline; the rest is there only in some runs.
+    others = [name for name in (*loss.simple_forecasts, *TILES) if name == "baseline" or name in last]
+    curves = {"curve": "loss", **dict(zip(others, others, strict=True)), "carry": "carry"}
     return {
         "settings": settings.as_json(),
         "seconds": last.get("seconds", 0.0),

@@ -293,8 +293,7 @@ function showStatus() {
   ];
   if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `rows to learn from; ${short(now.waiting ?? 0)} awaiting labels`));
   else if ("silent" in now) tiles.push(tile("Newest line", isNumber(now.silent) ? ago(now.silent) : "–", "of metrics"));
-  const reported = { error_bound: "bound on the influence's error", shrinkage: "of the estimated rest used" };
-  for (const [name, what] of Object.entries(reported)) {
+  for (const [name, what] of Object.entries(run.about.tiles)) {
     if (isNumber(newest[name])) tiles.push(tile("Method", short(newest[name]), what));
   }
   get("tiles").replaceChildren(...tiles);
