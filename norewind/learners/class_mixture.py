@@ -102,7 +102,7 @@ class ClassMixture(RowMixture):
 
     def forget_rows(self, mixture: ClassMixtureRun) -> None:
         mixture.newest[:] = -1
-        for part in (mixture.waiting, mixture.outputs, mixture.rows):
+        for part in (mixture.outputs, mixture.rows):
             part[:] = 0
 
 

@@ -148,7 +148,7 @@ class NumberMixture(RowMixture):
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)
-        for part in (mixture.history, mixture.waiting, mixture.outputs):
+        for part in (mixture.history, mixture.outputs):
             part[:] = 0
 
 

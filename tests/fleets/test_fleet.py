@@ -99,6 +99,24 @@ def test_a_key_evicted_repeatedly_replaces_its_row_on_disk(tmp_path):
     slots.close()
 
 
+def test_keys_wait_for_the_disk_only_at_a_checkpoint(tmp_path):
+    slots, said = Slots({"numbers": np.zeros(3)}, 1), []
+    slots.keep_in(tmp_path, 0)
+    slots.store._base.set_trace_callback(said.append)
+
+    def modes():
+        found = [line for line in said if "synchronous" in line]
+        said.clear()
+        return found
+
+    slots.load([b"a"])
+    slots.load([b"b"])  # moves the other key to disk
+    assert modes() == ["PRAGMA synchronous = NORMAL"]
+    slots.write_keys(2, 0)
+    assert modes() == ["PRAGMA synchronous = FULL"]
+    slots.close()
+
+
 def test_damage_and_other_models_are_noticed(tmp_path):
     store = Store(tmp_path, "a")
     store.write([b"k"], [((0, 0, 0, 0), b"12345678")], at=5, oldest=0)

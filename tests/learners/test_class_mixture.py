@@ -171,6 +171,19 @@ def test_a_new_sequence_does_not_know_the_newest_class():
     assert not due.any()
 
 
+def test_the_first_rows_of_a_new_sequence_have_no_forecasts_that_weights_could_learn_from():
+    xs, targets = table(STEPS)
+    mixture = learner(STEPS)
+    run, _, _ = mixture.scan(mixture.init(), xs[:60], targets[:60])
+    weights, run = run.mixture.log_weights.copy(), mixture.reset(run)
+    run, losses, _ = mixture.scan(run, xs[60:61], targets[60:61])
+    np.testing.assert_array_equal(run.mixture.log_weights, weights)
+    assert losses[0] == 0
+    run, losses, _ = mixture.scan(run, xs[61:62], targets[61:62])
+    assert (run.mixture.log_weights != weights).any(axis=1).tolist() == [True, False, False]
+    assert losses[0] > 0
+
+
 def test_a_failing_member_does_not_affect_the_others():
     xs, targets = table()
     for bad in (np.nan, np.inf, -np.inf):
@@ -214,6 +227,7 @@ def test_least_squares_of_classes_are_those_of_ones_and_zeros():
     other, expected, (shares, _) = numbers.scan(numbers.init(), xs, hot.reshape(80, 6), outputs=True)
     np.testing.assert_array_equal(losses, expected)
     np.testing.assert_array_equal(made, np.log(np.maximum(shares, LEAST_SHARE)))
+    np.testing.assert_array_equal(squares.upcoming(run)[[0, 3]].ravel(), made[-1])
     shares = numbers.forward(other, xs)[1][0]
     np.testing.assert_array_equal(squares.forward(run, xs)[1][0], np.log(np.maximum(shares, LEAST_SHARE)))
 
