@@ -1,33 +1,48 @@
 """Bias, variance and time of every method, on models that have learned aⁿbⁿ for a while: one figure.
 
-python -m examples.frontier --out results/frontier            # everything; finished models are kept
+python -m examples.frontier --out results/frontier            # everything; finished methods are kept
 python -m examples.frontier --out results/frontier --report   # only the table and the figure, from the records
+python -m examples.frontier --quick                           # small, short and too noisy for conclusions
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.timing import Case, measure, use_one_core
 
-# Cells with their numbers of units.
-SUBJECTS = (("elman", 16), ("plain_lstm", 16), ("elman", 32), ("elman", 64))
+# Cells with their numbers of units. In the sparse one, every unit reads four of them.
+SUBJECTS = (("plain_lstm", 16), ("sparse elman", 32), ("elman", 64))
+READS = 4
 # Families of methods, by color in the figure.
 FAMILIES = {
-    "truncated": ("bptt", "rtrl"),
-    "traces": ("rflo", "snap1", "lstm97"),
+    "truncated": ("bptt", "sliding_bptt:4", "sliding_bptt:16"),
+    "masked": ("rflo", "lstm97", "snap1", "snapn:order=2", "snapn:order=3", "rtrl"),
     "sketched": ("sketched:terms=2", "sketched:terms=8"),
     "rank one": ("uoro", "uoro:rank=8", "nobacktrack"),
     "Kronecker": ("kf_rtrl", "kronecker:terms=4"),
     "completed": (
         "unbiased:of=rflo", "unbiased:of=snap1", "unbiased:of=snap1,rank=8", "unbiased:of=lstm97",
-        "unbiased:of=sketched,terms=2", "unbiased:of=sketched,terms=8",
+        "unbiased:of=snapn,order=2", "unbiased:of=sketched,terms=2", "unbiased:of=sketched,terms=8",
     ),
-    "shrunk": ("shrunk:of=snap1",),
+    "shrunk": ("shrunk:of=snap1", "shrunk:of=snap1,carries=8"),
+    "zeroth order": ("diffusion", "forward_gradient", "evolution"),
 }  # fmt: skip
-ONLY_LSTM = ("lstm97", "unbiased:of=lstm97")
-SAMPLES, KEYS, PRETRAINING, ROUNDS = 500, 20, 10_000, 5
+
+
+class Scale(NamedTuple):
+    """The length of the study."""
+
+    subjects: Sequence[tuple[str, int]]
+    samples: int
+    keys: int
+    pretraining: int
+    rounds: int
+
+
+FULL = Scale(SUBJECTS, samples=500, keys=20, pretraining=10_000, rounds=5)
+QUICK = Scale((("plain_lstm", 4), ("sparse elman", 8)), samples=50, keys=4, pretraining=200, rounds=1)
 RATE = 3e-3
 # What is drawn at the edge of the figure: a bias or a variance up to this.
 EDGE = 1e-4
@@ -37,29 +52,48 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.frontier", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/frontier"))
     parser.add_argument("--report", action="store_true", help="only write the table and the figure")
+    parser.add_argument("--quick", action="store_true", help="two small models and a short stream")
     arguments = parser.parse_args()
     use_one_core()
     from norewind.sweeps.record import read_records, versions, write_record
 
-    for cell, hidden in () if arguments.report else SUBJECTS:
+    scale = QUICK if arguments.quick else FULL
+    for cell, hidden in () if arguments.report else scale.subjects:
         # One family after the other, so that an interrupted study loses little.
         for family in FAMILIES.values():
-            methods = [method for method in family if method not in ONLY_LSTM or cell == "plain_lstm"]
+            methods = [method for method in family if is_defined(method, cell)]
             missing = [m for m in methods if f"{cell}-{hidden}/{m}" not in read_records(arguments.out)]
-            for row in study(cell, hidden, missing) if missing else ():
+            for row in study(cell, hidden, missing, scale) if missing else ():
                 write_record(arguments.out, f"{cell}-{hidden}/{row['method']}", row | {"versions": versions()})
     records = list(read_records(arguments.out).values())
-    (arguments.out / "table.md").write_text(table(records))
-    figure(records, arguments.out / "frontier.png")
+    (arguments.out / "table.md").write_text(table(records, scale.subjects))
+    figure(records, scale.subjects, arguments.out / "frontier.png")
 
 
-def study(cell: str, hidden: int, methods: Sequence[str]) -> list[dict[str, Any]]:
+def is_defined(method: str, cell: str) -> bool:
+    """Whether a method is defined for a cell, and differs from all others there.
+
+    Args:
+        method: the name of the method.
+        cell: the name of the cell.
+    """
+    inner = method.partition("of=")[2] or method
+    if inner.startswith("lstm97"):
+        return cell == "plain_lstm"
+    if inner.startswith("snapn"):
+        return cell == "sparse elman"
+    # A sparse layer is not affine in the sense of the Kronecker methods.
+    return inner not in FAMILIES["Kronecker"] or cell != "sparse elman"
+
+
+def study(cell: str, hidden: int, methods: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
     """Measure the methods on one model that was trained by RTRL.
 
     Args:
         cell: the name of the cell.
         hidden: the number of its units.
         methods: the names of the methods.
+        scale: the length of the study.
 
     Returns:
         One record per method.
@@ -71,27 +105,35 @@ def study(cell: str, hidden: int, methods: Sequence[str]) -> list[dict[str, Any]
     import norewind
 
     task = norewind.tasks.anbn(1, 32)
-    model = norewind.registry.cell(cell)(3, hidden, 3)
+    model = norewind.registry.cell(cell.removeprefix("sparse "))(3, hidden, 3)
+    if cell.startswith("sparse"):
+        order = np.random.default_rng(0).permuted(np.tile(np.arange(hidden), (hidden, 1)), axis=1)
+        model = norewind.cells.sparse(model, np.eye(hidden, dtype=bool) | (order < READS - 1))
     loss = norewind.losses.cross_entropy
     learner = norewind.online(norewind.rtrl(model.transition, loss), norewind.adam(RATE))
     run = learner.init(model.init(jax.random.key(0)), model.initial_state(), jax.random.key(1))
-    xs, targets = (np.asarray(part) for part in next(task.pairs(0, PRETRAINING + SAMPLES)))
-    run, _, _ = learner.scan(run, xs[:PRETRAINING], targets[:PRETRAINING])
-    stream = xs[PRETRAINING:], targets[PRETRAINING:]
+    xs, targets = (np.asarray(part) for part in next(task.pairs(0, scale.pretraining + scale.samples)))
+    run, _, _ = learner.scan(run, xs[: scale.pretraining], targets[: scale.pretraining])
+    stream = xs[scale.pretraining :], targets[scale.pretraining :]
 
-    report = norewind.diagnose(methods, (model.transition, loss, run.params, run.state), stream, keys=KEYS)
+    report = norewind.diagnose(methods, (model.transition, loss, run.params, run.state), stream, keys=scale.keys)
     cases = []
     for name in methods:
         estimator = norewind.registry.parse_method(name).make(model.transition, loss, jnp.array(0))
         carry = estimator.init(run.params, run.state, jax.random.key(2))
-        cases.append(Case(name, _timed(estimator, run.params, run.state, carry, stream), SAMPLES))
-    times = {row["case"]: row["us"] for row in measure(cases, rounds=ROUNDS)}
+        cases.append(Case(name, _timed(estimator, run.params, run.state, carry, stream), scale.samples))
+    times = {row["case"]: row["us"] for row in measure(cases, rounds=scale.rounds)}
     return [
         {
             "method": finding.method,
             "cell": cell,
             "hidden": hidden,
-            "settings": {"samples": SAMPLES, "keys": finding.keys, "pretraining": PRETRAINING, "rate": RATE},
+            "settings": {
+                "samples": scale.samples,
+                "keys": finding.keys,
+                "pretraining": scale.pretraining,
+                "rate": RATE,
+            },
             "microseconds": times[finding.method],
             "bias_squared": finding.bias_squared,
             "variance": finding.variance,
@@ -115,17 +157,18 @@ def _timed(estimator, params, state, carry, stream):
     return lambda: jax.block_until_ready(compiled(state, carry))
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
+def table(records: Sequence[dict[str, Any]], subjects: Sequence[tuple[str, int]]) -> str:
     """Return a Markdown table: the methods of each model, fastest first.
 
     Args:
         records: the records of the study.
+        subjects: the models.
     """
     from norewind.analysis.findings import Value
     from norewind.plotting.tables import markdown
 
     rows = []
-    for cell, hidden in SUBJECTS:
+    for cell, hidden in subjects:
         of_model = [record for record in records if (record["cell"], record["hidden"]) == (cell, hidden)]
         for record in sorted(of_model, key=lambda record: record["microseconds"]):
             bias, variance, cosine = (Value(*record[name]) for name in ("bias_squared", "variance", "cosine"))
@@ -134,49 +177,76 @@ def table(records: Sequence[dict[str, Any]]) -> str:
     return markdown(["model", "method", "CPU µs per sample", "bias²", "variance", "cosine"], rows) + "\n"
 
 
-def figure(records: Sequence[dict[str, Any]], path: Path) -> None:
+def figure(records: Sequence[dict[str, Any]], subjects: Sequence[tuple[str, int]], path: Path) -> None:
     """Draw variance against bias, and the squared error against time, for every model.
 
     Args:
         records: the records of the study.
+        subjects: the models to draw.
         path: the figure.
     """
     from norewind.plotting import figures
 
-    models = [s for s in SUBJECTS[:3] if any((r["cell"], r["hidden"]) == s for r in records)]
+    models = [s for s in subjects if any((r["cell"], r["hidden"]) == s for r in records)]
     drawing, axes = figures.new_figure(2, len(models), panel=(5.6, 4.6))
     for column, (cell, hidden) in enumerate(models):
         points = [record for record in records if (record["cell"], record["hidden"]) == (cell, hidden)]
-        trade, cost = axes[0][column], axes[1][column]
-        for record in points:
-            bias = max(record["bias_squared"][0], EDGE) if not is_unbiased(record) else EDGE
-            variance = max(record["variance"][0], EDGE)
-            style = _style(record["method"])
-            trade.plot(bias, variance, **style)
-            # Methods without noise stand in one line, so their labels would overlap.
-            tilt = 60 if variance <= EDGE else 0
-            trade.annotate(_short(record["method"]), (bias, variance), rotation=tilt, **_beside(style))
-            total = bias * (bias > EDGE) + variance * (variance > EDGE)
-            cost.plot(record["microseconds"], max(total, EDGE), **style)
-            cost.annotate(_short(record["method"]), (record["microseconds"], max(total, EDGE)), **_beside(style))
-        best, front = float("inf"), []
-        for record in sorted(points, key=lambda record: record["microseconds"]):
-            bias, variance = record["bias_squared"][0] * (not is_unbiased(record)), record["variance"][0]
-            if bias + variance < best:
-                front += [(record["microseconds"], min(best, 1e3)), (record["microseconds"], bias + variance)]
-                best = bias + variance
-        xs, ys = zip(*front[1:], strict=True)
-        cost.plot(xs, [max(y, EDGE) for y in ys], color=figures.GRAY, linewidth=1, zorder=0)
-        trade.axvspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
-        trade.axhspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
-        trade.set(xscale="log", yscale="log", xlabel="bias² (left edge: none)", ylabel="variance (lower edge: none)")
-        trade.set(xlim=(EDGE / 2, None), ylim=(EDGE / 2, None))
-        trade.set_title(f"{cell}, {hidden} units", fontsize=11)
-        cost.set(xscale="log", yscale="log", xlabel="CPU µs per sample", ylabel="bias² + variance of one step")
-        cost.set(ylim=(EDGE / 2, None))
+        axes[0][column].set_title(f"{cell}, {hidden} units", fontsize=11)
+        _draw_trade(axes[0][column], points)
+        _draw_cost(axes[1][column], points)
     figures.legend(drawing, axes.flat, columns=len(FAMILIES))
     drawing.suptitle("Every method on models that have learned aⁿbⁿ, relative to ‖exact gradient‖²")
     figures.save(drawing, path)
+
+
+def _draw_trade(ax: Any, points: Sequence[dict[str, Any]]) -> None:
+    """Draw variance against bias, with methods without bias or noise at the edges."""
+    for record in points:
+        (bias, resolved), variance = bias_of(record), max(record["variance"][0], EDGE)
+        style = _style(record["method"])
+        ax.plot(max(bias, EDGE), variance, **style, fillstyle="full" if resolved else "none")
+        # Methods without noise stand in one line, so their labels would overlap.
+        tilt = 60 if variance <= EDGE else 0
+        ax.annotate(_short(record["method"]), (max(bias, EDGE), variance), rotation=tilt, **_beside(style))
+    ax.axvspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
+    ax.axhspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
+    ax.set(xscale="log", yscale="log", xlim=(EDGE / 2, None), ylim=(EDGE / 2, None))
+    ax.set(xlabel="bias² (left edge: none; hollow: at most this)", ylabel="variance (lower edge: none)")
+
+
+def _draw_cost(ax: Any, points: Sequence[dict[str, Any]]) -> None:
+    """Draw the squared error of one step against time, and the frontier: no method is both faster and better."""
+    from norewind.plotting import figures
+
+    best, front = float("inf"), []
+    for record in sorted(points, key=lambda record: record["microseconds"]):
+        bias, resolved = bias_of(record)
+        error, time = max(bias * resolved + record["variance"][0], EDGE), record["microseconds"]
+        style = _style(record["method"])
+        ax.plot(time, error, **style)
+        ax.annotate(_short(record["method"]), (time, error), **_beside(style))
+        if error < best:
+            front += [(time, best), (time, error)]
+            best = error
+    xs, ys = zip(*front[1:], strict=True)
+    ax.plot(xs, ys, color=figures.GRAY, linewidth=1, zorder=0)
+    ax.set(xscale="log", yscale="log", ylim=(EDGE / 2, None))
+    ax.set(xlabel="CPU µs per sample", ylabel="bias² + variance of one step")
+
+
+def bias_of(record: dict[str, Any]) -> tuple[float, bool]:
+    """Return the squared bias of a method, or a bound where its noise hides it, and whether it is not a bound.
+
+    Args:
+        record: the record of the method.
+
+    >>> bias_of({"method": "uoro", "bias_squared": (0.2, 0.3)}), bias_of({"method": "dni", "bias_squared": (0.1, 0.3)})
+    ((0.0, True), (0.7, False))
+    """
+    value, error = record["bias_squared"]
+    if is_unbiased(record):
+        return 0.0, True
+    return (value, True) if value > 2 * error else (max(value, 0) + 2 * error, False)
 
 
 def is_unbiased(record: dict[str, Any]) -> bool:
@@ -199,11 +269,10 @@ def _beside(style: dict[str, Any]) -> dict[str, Any]:
 def _short(method: str) -> str:
     """The label of a method: unbiased:of=snap1,rank=8 is U(snap1) ×8."""
     name, _, rest = method.partition(":")
-    options = dict(part.split("=") for part in rest.split(",") if part)
-    inner = options.get("of", name)
-    inner += f" {options['terms']}" if "terms" in options else ""
-    inner = {"unbiased": f"U({inner})", "shrunk": f"S({inner})"}.get(name, inner)
-    return inner + (f" ×{options['rank']}" if "rank" in options else "")
+    options = dict(part.split("=") for part in rest.split(",") if "=" in part)
+    inner = options.get("of", name) + "".join(f" {options[key]}" for key in ("terms", "order") if key in options)
+    inner = {"unbiased": f"U({inner})", "shrunk": f"S({inner})", "sliding_bptt": f"bptt {rest}"}.get(name, inner)
+    return inner + "".join(f" ×{options[key]}" for key in ("rank", "carries") if key in options)
 
 
 if __name__ == "__main__":
