@@ -24,16 +24,20 @@ class KeyedIntervals(KeyedProgram):
 
     def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, xs: Tree, targets: Tree):
         shared, losses, made, due = self.program.learn(shared, arrays, slots, xs, targets)
-        return shared, losses, *self._add_bounds(arrays, slots, targets, Forecasts(made, due))
+        made, due = self._add_bounds(arrays, slots, targets, Forecasts(made, due))
+        return shared, losses, made, due
 
     def forward(self, arrays: SlotArrays, xs: Tree) -> tuple[np.ndarray, np.ndarray]:
         made, due = self.program.forward(arrays, xs)
         unknown = np.full((len(made), self.learner.outputs), np.nan)
-        return tuple(self._add_bounds(arrays, np.arange(len(made)), unknown, Forecasts(made, due)))
+        return self._add_bounds(arrays, np.arange(len(made)), unknown, Forecasts(made, due))
 
-    def _add_bounds(self, arrays: SlotArrays, slots: np.ndarray, targets: Tree, forecasts: Forecasts) -> Forecasts:
+    def _add_bounds(
+        self, arrays: SlotArrays, slots: np.ndarray, targets: Tree, forecasts: Forecasts
+    ) -> tuple[np.ndarray, np.ndarray]:
         state = IntervalState(*(arrays[_named(name)] for name in IntervalState._fields))
-        return self.learner.add_bounds(state, slots, targets, forecasts)
+        made, due = self.learner.add_bounds(state, slots, targets, forecasts)
+        return made, due
 
     def upcoming(self, record: np.ndarray) -> np.ndarray:
         bounds = self.learner.upcoming_bounds(record[_named("waiting")], record[_named("rows")])
