@@ -162,11 +162,15 @@ def test_a_graceful_shutdown_saves_waiting_rows(run):
 
 def test_a_kill_right_after_a_checkpoint_does_not_let_a_label_be_learned_twice(run, tmp_path, monkeypatch):
     """The rows that wait are on disk before the checkpoint that contains them, and before it counts as durable."""
-    left = []
+    left, durable = [], []
 
     def look(self, path):
-        left.append((self.durable, shutil.copytree(run, tmp_path / f"left{len(left)}")))
+        left.append(shutil.copytree(run, tmp_path / f"left{len(left)}"))
+        before, learned = self.durable, self.learned
+        self.learned += 7  # rows that came after those in the checkpoint
         note(self, path)
+        durable.append((before, self.durable))
+        self.learned = learned
 
     note = Service._note_checkpoint
     monkeypatch.setattr(Service, "_note_checkpoint", look)
@@ -178,8 +182,8 @@ def test_a_kill_right_after_a_checkpoint_does_not_let_a_label_be_learned_twice(r
         await served.stop()
 
     asyncio.run(use())
-    ((durable, folder),) = left
-    assert durable == 300
+    (folder,) = left
+    assert durable == [(300, 301)]
     again = Service(folder)
     try:
         assert again.durable == 301
