@@ -153,15 +153,15 @@ def notebook_page(cells: list[dict], name: str) -> tuple[list[str], dict[str, by
 
 
 def link_pages(root: Path, name: str, source: list[str]) -> None:
-    """Adapt the links of a page in docs/ to files outside of it. (`write_copies` adapts links in copies.)
+    """Adapt the links of a page in docs/ to files outside of it. (Pages that are written here have them already.)
 
     Args:
         root: the folder of the project.
         name: the name of the page.
         source: the text of the page, changed in place.
     """
-    if "/" not in name:
-        source[0] = _linked(root, root / "docs", source[0])
+    if not name.startswith(("api/", "project/")):
+        source[0] = _linked(root, (root / "docs" / name).parent, source[0])
 
 
 def _linked(root: Path, folder: Path, text: str) -> str:
@@ -191,10 +191,10 @@ def _linked(root: Path, folder: Path, text: str) -> str:
 def to_rst(lines: list[str]) -> None:
     """Convert a docstring from Markdown (code in single backticks or indented by four) for Sphinx, in place.
 
-    >>> lines = ["Many `a`s and `b`:", "", "    b = `c`", "", ">>> `d`"]
+    >>> lines = ["Many `a`s and `b | c`, |x|:", "", "    b = `c`", "", ">>> `d`"]
     >>> to_rst(lines)
     >>> lines
-    ['Many ``a``\\\\ s and ``b``:', '', '::', '', '    b = `c`', '', '>>> `d`']
+    ['Many ``a``\\\\ s and ``b | c``, \\\\|x\\\\|:', '', '::', '', '    b = `c`', '', '>>> `d`']
     """
     paragraphs = re.split(r"\n{2,}", "\n".join(lines))
     done, is_code = [], False
@@ -203,12 +203,15 @@ def to_rst(lines: list[str]) -> None:
         if is_code and not was_code:
             done.append("::")
         if not is_code and not paragraph.startswith(">>>"):
-            paragraph = re.sub(r"`([^`]+)`(\w?)", _code, paragraph)
+            # Bars outside code are absolute values, not substitutions.
+            paragraph = re.sub(r"`([^`]+)`(\w?)|\|", _code, paragraph)
         done.append(paragraph)
     lines[:] = "\n\n".join(done).split("\n")
 
 
 def _code(match: re.Match[str]) -> str:
+    if match[1] is None:
+        return "\\|"
     # A letter right after code must be separated from it.
     return f"``{match[1]}``" + (f"\\ {match[2]}" if match[2] else "")
 
