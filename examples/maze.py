@@ -20,7 +20,7 @@ from norewind.estimators import readout_only, snap1
 from norewind.plotting.tables import markdown
 from norewind.storage.files import write_atomically
 from norewind.sweeps.record import read_records, versions, write_record
-from norewind.tasks import TMaze, act, start_acting
+from norewind.tasks import TMaze, act, init_actor
 
 MAZE, HIDDEN, ACTIONS, PARTS, SEEDS = TMaze(length=5), 32, 100_000, 10, 3
 DECAY, DISCOUNT = 0.9, 0.98
@@ -39,7 +39,7 @@ def successes(name: str) -> list[list[float]]:
     learner = online(td(estimator, decay=DECAY), obgd(kappa=3.0))
     keys = jax.random.split(jax.random.key(0), 3 * SEEDS).reshape(SEEDS, 3)
     fresh = [learner.init(cell.init(own[0]), cell.initial_state(), own[1]) for own in keys]
-    started = [start_acting(MAZE, run, own[2]) for run, own in zip(fresh, keys, strict=True)]
+    started = [init_actor(MAZE, run, own[2]) for run, own in zip(fresh, keys, strict=True)]
     acting = jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *started)
     part = jax.jit(jax.vmap(lambda one: act(learner, MAZE, one, ACTIONS // PARTS, discount=DISCOUNT)))
     fractions = []

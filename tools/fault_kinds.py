@@ -27,7 +27,7 @@ from tools.storm_kinds import KEYS, LEVEL, LIGHT, UORO, stream
 ROWS = 60
 COMMON = ("--predictions", "file", "--metrics-every", 25, "--checkpoint-every", 20, "--keep", 2, "--quiet")
 SHARDS = 2
-# In a service, every so many rows the label comes late, and rows that wait for theirs are saved.
+# In a service, at regular intervals the label comes late, and rows that wait for theirs are saved.
 LATE, AHEAD, SAVED = 3, 12, 10
 # `mark(text)` adds a remark to the record of changes.
 Mark = Callable[[str], None]

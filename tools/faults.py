@@ -27,7 +27,7 @@ OUT = Path(__file__).parent.parent / "results/faults"
 LIBRARY = "NOREWIND_FAULTS"
 NEVER, ONCE, FROM_THEN_ON, SHORT = range(4)
 ERRORS = {"an error": (errno.EIO, ONCE), "a full disk": (errno.ENOSPC, FROM_THEN_ON), "half a write": (0, SHORT)}
-SAME, REFUSED = "ended the same", "said what was wrong"
+SAME, REJECTED = "ended the same", "said what was wrong"
 
 
 def environment_with(folder: str) -> dict[str, str]:
@@ -146,7 +146,7 @@ class Faults:
             lost = self.kind.lost(run, marks)
         except Exception as error:
             lost = f"{type(error).__name__}: {error}"
-        self.report(place, lost or self.go_on(run, may_refuse=False))
+        self.report(place, lost or self.go_on(run, may_reject=False))
 
     def fail_everywhere(self, number: int, chosen: set[int], writes: set[int]) -> None:
         """Repeat the run with errors at each of the chosen changes, and continue without.
@@ -161,22 +161,22 @@ class Faults:
                 run = self.fresh()
                 self.tried[name] += 1
                 self.library.faults_begin(str(self.root).encode(), place, code, how)
-                problem = self.go_on(run, may_refuse=True)
+                problem = self.go_on(run, may_reject=True)
                 self.library.faults_end()
-                if problem == REFUSED:
-                    self.outcomes[REFUSED] += 1
-                    problem = self.go_on(run, may_refuse=False)
+                if problem == REJECTED:
+                    self.outcomes[REJECTED] += 1
+                    problem = self.go_on(run, may_reject=False)
                 self.report(f"{name} at change {place} of {number}", problem)
 
-    def go_on(self, run: Path, *, may_refuse: bool) -> str | None:
+    def go_on(self, run: Path, *, may_reject: bool) -> str | None:
         """Start or continue the run, and let it end.
 
         Args:
             run: its folder.
-            may_refuse: whether it may end with a message.
+            may_reject: whether it may end with a message.
 
         Returns:
-            What went wrong; None if it has ended like the undisturbed one, or REFUSED.
+            What went wrong; None if it has ended like the undisturbed one, or REJECTED.
         """
         from tools.fault_kinds import Disturbed
 
@@ -185,7 +185,7 @@ class Faults:
             different = self.kind.differs(run, self.whole)
         except Disturbed as message:
             self.messages.add(str(message)[:200])
-            return REFUSED if may_refuse else f"it does not continue: {message}"
+            return REJECTED if may_reject else f"it does not continue: {message}"
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         return different and f"the {different} differ"
@@ -199,7 +199,7 @@ class Faults:
 
 
 def spread(number: int, points: int | None) -> set[int]:
-    """Return so many of the numbers from 1, evenly spread; all of them for None.
+    """Return this many of the numbers from 1, evenly spread; all of them for None.
 
     >>> sorted(spread(10, 4))
     [1, 3, 6, 8]

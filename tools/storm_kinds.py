@@ -27,7 +27,7 @@ class Kind(NamedTuple):
         options: the options of `norewind train`.
         share: the length of its stream, as a share of the longest.
         pipe: whether the stream may come through a pipe.
-        shards: the number of processes that train it, beside their parent; 0 if it has only one process.
+        shards: the number of processes that train it, in addition to their parent; 0 if it has only one process.
         served: whether the rows are sent to a service.
         most: the most kills of one run. Fewer where a start takes long.
     """

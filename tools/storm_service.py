@@ -11,9 +11,9 @@ from typing import Any
 
 LABEL = "light"
 ROWS_AT_ONCE = 5
-"""The first of so many rows is predicted without its label, and completed later."""
+"""The first of this many rows is predicted without its label, and completed later."""
 AHEAD = 50
-"""It is predicted so many rows before its label is sent."""
+"""It is predicted this many rows before its label is sent."""
 START_SECONDS = 300.0
 
 

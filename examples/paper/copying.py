@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams.stream import Samples, Stream, check_count
+from norewind.streams.stream import Samples, Stream, check_take_count
 
 # The target of a sample that is not scored.
 UNSCORED = -1
@@ -49,7 +49,7 @@ class Copying(Stream):
             count: the number of samples.
             patience: unused; samples are always available.
         """
-        check_count(count)
+        check_take_count(count)
         parts, have = [self._left], self._left.shape[1]
         while have < count:
             parts.append(self._sequence())

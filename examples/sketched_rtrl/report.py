@@ -1,4 +1,4 @@
-"""The tables from the records: mean NMSE and cosine with t prediction intervals, beside the published ones."""
+"""The tables from the records: mean NMSE and cosine with t prediction intervals, next to the published ones."""
 
 from collections.abc import Sequence
 from pathlib import Path

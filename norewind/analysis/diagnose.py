@@ -80,7 +80,7 @@ def diagnose(
 
     Raises:
         ModelError: there is nothing to compare: no parameter influences the state, the exact gradient is zero, or all
-            methods refuse the model. (If only some do, the table says why.)
+            methods reject the model. (If only some do, the table says why.)
         ValueError: the sizes are missing, or the stream is too short.
 
     >>> import jax, numpy as np, norewind
@@ -104,7 +104,7 @@ def diagnose(
     measurements = _Measurements(stream, lcm(*(method.window for method in chosen)), keys, seed, optimizer, readout)
     total = len(sizes) * len(numbers) * len(chosen)
     findings, references = [], []
-    refused: dict[str, str] = {}
+    rejected: dict[str, str] = {}
     done = 0
     for size in sizes:
         by_model: list[Finding] = []
@@ -119,20 +119,20 @@ def diagnose(
             for method in chosen:
                 report(done, total, f"{method.name}{label}")
                 done += 1
-                if method.name in refused:
+                if method.name in rejected:
                     continue
                 try:
                     moments, reported = measurements.moments(subject, exact, method)
                 except ModelError as error:
-                    refused[method.name] = str(error)
+                    rejected[method.name] = str(error)
                 else:
                     by_model.append(Finding.of(method, size, moments, exact.leaves, reported))
         of_methods = [[one for one in by_model if one.method == method.name] for method in chosen]
         findings += [mean_finding(group) for group in of_methods if group]
     moving = optimizer is not None
     if not findings:
-        raise ModelError("diagnose: all methods refuse this model. " + " ".join(refused.values()))
-    return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=moving, refused=refused)
+        raise ModelError("diagnose: all methods reject this model. " + " ".join(rejected.values()))
+    return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=moving, rejected=rejected)
 
 
 class Exact(NamedTuple):

@@ -217,13 +217,13 @@ class Diagnosis:
         findings: one finding per method and size.
         reference: the method that computed the exact gradients.
         moving: whether the parameters were updated along the way.
-        refused: the methods that do not support the model, with the reason.
+        rejected: the methods that do not support the model, with the reason.
     """
 
     findings: list[Finding]
     reference: str
     moving: bool
-    refused: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.table()
@@ -253,8 +253,8 @@ class Diagnosis:
         over = f"{first.models} models" if first.models > 1 else "keys"
         against = f"Against {self.reference} over {first.steps} samples, {self.kind} parameters"
         table = markdown(["method", *hidden, "bias²", "variance", "cosine", "keys", *reported], rows)
-        refused = "".join(f"\n\n{name} refused: {reason}" for name, reason in self.refused.items())
-        return f"{table}\n{against}; ± standard error over {over}.{refused}"
+        rejected = "".join(f"\n\n{name} rejected: {reason}" for name, reason in self.rejected.items())
+        return f"{table}\n{against}; ± standard error over {over}.{rejected}"
 
     def leaf_table(self) -> str:
         """Return a Markdown table with one line per method, size and leaf of the parameters.

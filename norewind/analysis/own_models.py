@@ -68,7 +68,7 @@ def train_own(methods: Sequence[Method], training: OwnTraining, points: int) -> 
         points: the number of points of a curve.
 
     Returns:
-        The records by name. A method that refuses the model has one, too, with the reason.
+        The records by name. A method that rejects the model also has one, with the reason.
     """
     models = [training.model(seed) if callable(training.model) else training.model for seed in training.seeds]
     streams = [training.stream(seed) if callable(training.stream) else training.stream for seed in training.seeds]
@@ -87,7 +87,7 @@ def train_own(methods: Sequence[Method], training: OwnTraining, points: int) -> 
         try:
             lanes = _train(method, models, data, training, every)
         except (ModelError, TypeError, ValueError) as error:
-            lanes = [{"problem": f"refused: {error}"}] * (len(training.rates) * len(training.seeds))
+            lanes = [{"problem": f"rejected: {error}"}] * (len(training.rates) * len(training.seeds))
         keys = [(rate, seed) for rate in training.rates for seed in training.seeds]
         for (rate, seed), found in zip(keys, lanes, strict=True):
             settings = {"method": method.name, "rate": rate, "seed": seed}

@@ -1,4 +1,4 @@
-"""Instruments of continual learning: dormant units, effective rank, and the growth of the weights."""
+"""Diagnostics of continual learning: dormant units, effective rank, and the growth of the weights."""
 
 from typing import NamedTuple
 

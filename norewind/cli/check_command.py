@@ -214,7 +214,7 @@ def _log_problem(path: Path, saved: "SavedRun") -> str | None:
 
 
 def _json_problems(folder: Path, settings: Settings | None) -> Iterator[Problem]:
-    """Yield the files beside the checkpoints that are damaged, but not needed to continue."""
+    """Yield the files next to the checkpoints that are damaged, but not needed to continue."""
     from norewind.forecasting.base_model import MODEL_FILE
     from norewind.training.folder import COLUMNS
 

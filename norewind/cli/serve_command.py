@@ -74,7 +74,7 @@ def serve(
 
 
 def report_lost_rows(service: "Service", drain_seconds: float) -> None:
-    """End the command with a message and a code of its own if accepted rows were not saved.
+    """End the command with a message and a distinct exit code if accepted rows were not saved.
 
     Args:
         service: the service, closed.

@@ -22,7 +22,7 @@ class ModelError(NorewindError, ValueError):
     """Raised when a model, its parameters or its data break the contract of an estimator."""
 
 
-def parameters_and_state(params: Tree, state: Tree) -> None:
+def check_params_and_state(params: Tree, state: Tree) -> None:
     """Check that the parameters are floating, and that parameters and state consist of arrays and numbers.
 
     Args:
@@ -146,7 +146,7 @@ def check_transition_result(result: Any, state: Tree) -> tuple[Tree, Tree]:
     return new_state, output
 
 
-def loss_result(value: Any) -> jax.Array:
+def check_loss_result(value: Any) -> jax.Array:
     """Check that a loss returned one real floating number.
 
     Args:

@@ -8,7 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from norewind.core import checks
-from norewind.core.estimator import Estimate, Estimator, Loss, Model, ReportFn, Transition, linearise_state, samples_of
+from norewind.core.estimator import (
+    Estimate,
+    Estimator,
+    Loss,
+    Model,
+    ReportFn,
+    Transition,
+    linearise_state,
+    sample_counter,
+)
 from norewind.core.noise import as_key
 from norewind.core.structure import Structure, declare, mixed_by, structure_of
 from norewind.core.trees import Tree, where
@@ -39,7 +48,7 @@ class WindowedTransition:
 
     def samples(self, x: Tree) -> int:
         first = jax.tree.map(lambda leaf: leaf[0], x)
-        return checks.common_length("window", x=x) * samples_of(self.transition)(first)
+        return checks.common_length("window", x=x) * sample_counter(self.transition)(first)
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class WindowLoss:
 
     def __call__(self, outputs: Tree, targets: Tree) -> jax.Array:
         checks.common_length("window", x=outputs, target=targets)
-        return jnp.sum(jax.vmap(lambda o, t: checks.loss_result(self.loss(o, t)))(outputs, targets))
+        return jnp.sum(jax.vmap(lambda o, t: checks.check_loss_result(self.loss(o, t)))(outputs, targets))
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ class Estimator(NamedTuple):
         """
 
         def checked_init(params, state, key):
-            checks.parameters_and_state(params, state)
+            checks.check_params_and_state(params, state)
             return init(params, state, key)
 
         def init_again(params, state, carry, when):
@@ -195,7 +195,7 @@ class Estimator(NamedTuple):
         return cls.build(init, step, model, influence=influence, report=report)
 
 
-def samples_of(transition: Transition) -> Callable[[Tree], int]:
+def sample_counter(transition: Transition) -> Callable[[Tree], int]:
     """Return the function that counts samples in one x: the transition's own (windows have one), or `one_sample`."""
     return getattr(transition, "samples", one_sample)
 
@@ -214,7 +214,7 @@ def model_of(transition: Transition, loss: Loss) -> Model:
         ModelError: `transition` or `loss` is not a function.
     """
     checks.check_model(transition, loss)
-    return Model(transition, loss, samples_of(transition))
+    return Model(transition, loss, sample_counter(transition))
 
 
 class Linearisation(NamedTuple):
@@ -309,7 +309,7 @@ def linearise(model: Model, params: Tree, state: Tree, x: Tree, target: Tree) ->
         new_state, output = checks.check_transition_result(
             model.transition(params, with_real_leaves(state, leaves), x), state
         )
-        value = checks.loss_result(model.loss(output, target))
+        value = checks.check_loss_result(model.loss(output, target))
         return (real_leaves(new_state), value), (new_state, output)
 
     results, pullback, (new_state, output) = jax.vjp(evaluate, params, real_leaves(state), has_aux=True)

@@ -10,7 +10,7 @@ import optax
 from norewind.core import checks
 from norewind.core.estimator import Estimate, Estimator
 from norewind.core.optimizers import at_sample
-from norewind.core.trees import Tree, all_finite, is_differentiable, named_leaves, norm, strong, where
+from norewind.core.trees import Tree, all_finite, is_differentiable, named_leaves, norm, where, without_weak_types
 from norewind.errors import Diverged
 
 # What a step does about numbers that are not finite; see `Update.step`.
@@ -163,7 +163,7 @@ class Update:
             return new, estimate, finite
         state, output = self.transition(new.params, new.newest_state, newest)
         estimate = estimate._replace(output=output)
-        answered = new._replace(newest_state=strong(state))
+        answered = new._replace(newest_state=without_weak_types(state))
         if finite is None:
             return answered, estimate, None
         still_finite = newest_state_is_finite(new, answered)
@@ -185,7 +185,7 @@ class Update:
             steps=_saturating_add(run.steps, 1),
             samples=_saturating_add(run.samples, self.estimator.model.samples(x)),
         )
-        return strong(new), estimate
+        return without_weak_types(new), estimate
 
     def reset(self, run: Run, when: jax.Array) -> Run:
         """Start a new sequence from the initial state, and forget the past.
@@ -216,7 +216,7 @@ def newest_state_is_finite(before: Run, after: Run) -> jax.Array:
     return all_finite(after.newest_state) | ~all_finite((before.newest_state, before.initial_state))
 
 
-def explain(caller: str, error: Exception, update: Update, run: Any, *inputs: Tree) -> None:
+def explain_call_error(caller: str, error: Exception, update: Update, run: Any, *inputs: Tree) -> None:
     """Find the cause of an error of Python or JAX, and raise an error that names it, or add a note to the original.
 
     The cause is often a run of another learner, or data that is not made of arrays.

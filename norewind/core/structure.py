@@ -9,7 +9,7 @@ import numpy as np
 from jax.interpreters import partial_eval
 
 from norewind.core.checks import ModelError
-from norewind.core.estimator import Transition, samples_of
+from norewind.core.estimator import Transition, sample_counter
 from norewind.core.replacing import call, calls_of, with_replacement
 from norewind.core.trees import Tree, named_leaves
 from norewind.core.units import components_of, for_each_leaf, shared_leaf
@@ -84,7 +84,7 @@ class DeclaredTransition:
 
     @property
     def samples(self) -> Callable[[Tree], int]:
-        return samples_of(self.transition)
+        return sample_counter(self.transition)
 
 
 def declare(
@@ -257,7 +257,7 @@ def reads_of(declared: Structure, state: Tree, size: int) -> np.ndarray:
     return reads
 
 
-def required(caller: str, use: str, transition: Transition, *names: str) -> list[Any]:
+def require_declarations(caller: str, use: str, transition: Transition, *names: str) -> list[Any]:
     """Get the declarations that a method needs.
 
     Args:
@@ -319,7 +319,7 @@ def covered_units(caller: str, transition: Transition, params: Tree, state: Tree
     Raises:
         ModelError: the declaration is missing or incomplete.
     """
-    (units,) = required(caller, "a cell where every weight feeds one unit", transition, "units")
+    (units,) = require_declarations(caller, "a cell where every weight feeds one unit", transition, "units")
     index = units(params)
     if missing := unfed_leaf(index, transition, params, state, x):
         raise ModelError(

@@ -253,7 +253,7 @@ def _means(leaf: jax.Array) -> jax.Array:
     return jnp.full((2, len(column)), 1 / len(column), leaf.dtype) @ column
 
 
-def strong(tree: Tree) -> Tree:
+def without_weak_types(tree: Tree) -> Tree:
     """Return arrays without weak types, so that the result of a step can be passed back without a new trace."""
     return jax.tree.map(lambda leaf: leaf if is_prng_key(leaf) else jnp.asarray(leaf, jnp.result_type(leaf)), tree)
 

@@ -7,7 +7,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
-from norewind.core.structure import declared_units, required
+from norewind.core.structure import declared_units, require_declarations
 from norewind.core.trees import real_leaves
 from norewind.core.units import sum_per_unit
 
@@ -58,7 +58,7 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
     (True, False)
     """
     model = model_of(transition, loss)
-    _, output_units = required("bpdc", "cells.feedback_reservoir", transition, "units", "output_units")
+    _, output_units = require_declarations("bpdc", "cells.feedback_reservoir", transition, "units", "output_units")
     chosen = np.array(output_units)
 
     def init(params, state, key):

@@ -9,7 +9,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
-from norewind.core.trees import Tree, real_leaves, strong
+from norewind.core.trees import Tree, real_leaves, without_weak_types
 
 
 class Predictor(NamedTuple):
@@ -98,7 +98,7 @@ def dni(
 
     def init(params, state, key):
         weights = predictor.init(state)
-        return strong(DNICarry(weights, rule.init(weights)))
+        return without_weak_types(DNICarry(weights, rule.init(weights)))
 
     def step(params, state, carry, x, target):
         point = linearise(model, params, state, x, target)
@@ -111,7 +111,7 @@ def dni(
 
         updates, opt_state = rule.update(jax.grad(error)(carry.weights), carry.opt_state, carry.weights)
         carry = DNICarry(optax.apply_updates(carry.weights, updates), opt_state)
-        return point.state, strong(carry), Estimate(point.loss, grad, point.output)
+        return point.state, without_weak_types(carry), Estimate(point.loss, grad, point.output)
 
-    # A reset keeps the predictor, which is valid for the next sequence, too.
+    # A reset keeps the predictor, which is also valid for the next sequence.
     return Estimator.build(init, step, model, reset=lambda params, state, carry, when: carry)

@@ -15,7 +15,7 @@ from norewind.core import checks
 from norewind.core.combinators import one_step_of, over_steps
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
-from norewind.core.structure import Layer, required, unfed_leaf
+from norewind.core.structure import Layer, require_declarations, unfed_leaf
 from norewind.core.trees import Tree, real_leaves
 from norewind.core.units import for_each_leaf, per_weight
 from norewind.estimators.uoro import NORMALISERS, merge
@@ -94,7 +94,7 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
     Learning (2019).
 
     The step itself cannot be differentiated (meta-gradients): where singular values are equal, as at the zero carry,
-    singular vectors have no derivative. A derivative is refused.
+    singular vectors have no derivative. A derivative is rejected.
 
     Args:
         transition: one step of the model, `transition(params, state, x) -> (new_state, output)`, or a window of steps.
@@ -152,7 +152,7 @@ def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Arr
 
 
 @reduce.defjvp
-def _refuse(primals, tangents):
+def _reject(primals, tangents):
     raise checks.ModelError(
         "kronecker cannot be differentiated: the singular vectors that it keeps have no derivative where singular "
         "values are equal, as at its zero carry. Use kf_rtrl, whose derivatives exist."
@@ -238,7 +238,7 @@ def _layer_of(caller: str, transition: Transition) -> tuple[Transition, Layer]:
     """Return the single-step transition, and the affine layer that it declares."""
     transition = one_step_of(transition)
     use = "a cell that does, such as cells.rnn, cells.gru or cells.lstm(..., embedding=False)"
-    (layer,) = required(caller, use, transition, "layer")
+    (layer,) = require_declarations(caller, use, transition, "layer")
     return transition, layer
 
 

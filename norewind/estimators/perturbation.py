@@ -174,7 +174,7 @@ def evolution(
 
     def evaluate(params, state, x, target):
         state, output = checks.check_transition_result(transition(params, state, x), state)
-        return state, checks.loss_result(loss(output, target)), output
+        return state, checks.check_loss_result(loss(output, target)), output
 
     def step(params, state, carry, x, target):
         drawn, key = noise(carry.key, copies(params))

@@ -58,7 +58,7 @@ def readout_only(transition: Transition, loss: Loss) -> Estimator:
         def evaluate(readout):
             mixed = jax.tree.map(lambda reaches, old, new: old if reaches else new, reaching, params, readout)
             new_state, output = transition(mixed, state, x)
-            return checks.loss_result(loss(output, target)), (new_state, output)
+            return checks.check_loss_result(loss(output, target)), (new_state, output)
 
         # The parameters that reach the state are taken from outside of the differentiated function: zero gradients.
         (value, (new_state, output)), grad = jax.value_and_grad(evaluate, has_aux=True)(params)

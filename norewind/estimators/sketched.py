@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from norewind.core import checks
 from norewind.core.combinators import one_step_of, step_by_step
 from norewind.core.estimator import Estimator, Influence, Linearisation, Loss, Transition, model_of
-from norewind.core.structure import declared_units, required
+from norewind.core.structure import declared_units, require_declarations
 from norewind.core.trees import Tree, norm, real_leaves
 from norewind.core.units import Units, components_of, init_trace, sum_per_unit
 from norewind.estimators.traces import Traces, along_traces, next_trace
@@ -82,7 +82,7 @@ def sketched(transition: Transition, loss: Loss, *, terms: int = 8) -> Estimator
     """
     checks.check_at_least_one("sketched: terms", terms)
     single = one_step_of(transition)
-    (units_in,) = required("sketched", "a cell where every weight feeds one unit", single, "units")
+    (units_in,) = require_declarations("sketched", "a cell where every weight feeds one unit", single, "units")
 
     def init(params, state):
         components = components_of("sketched", None, state)

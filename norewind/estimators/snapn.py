@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from norewind.core import checks
 from norewind.core.combinators import one_step_of, step_by_step
 from norewind.core.estimator import Estimator, Influence, Linearisation, Loss, Transition, model_of
-from norewind.core.structure import covered_units, reads_of, required, structure_of
+from norewind.core.structure import covered_units, reads_of, require_declarations, structure_of
 from norewind.core.trees import Tree, real_leaves
 from norewind.core.units import Units, by_component, colours_of, components_of, for_each_leaf, init_trace, positions_of
 from norewind.estimators.traces import Traces, along_traces, next_trace, snap1
@@ -79,7 +79,7 @@ def snapn(transition: Transition, loss: Loss, *, order: int = 2) -> Estimator:
     if order == 1:
         return snap1(transition, loss)
     single = one_step_of(transition)
-    (units_in,) = required("snapn", "a cell where every weight feeds one unit", single, "units")
+    (units_in,) = require_declarations("snapn", "a cell where every weight feeds one unit", single, "units")
     declared = structure_of(single)
 
     def reads_in(state):

@@ -44,7 +44,7 @@ def snap1(transition: Transition, loss: Loss) -> Estimator:
     Exact for elementwise recurrences (`declare(reads="own")`), where the mask removes
     only zeros. Biased for others: the influence that passes from unit to unit between
     steps is dropped. In `cells.gru` with the reset gate before the product, a unit's gate
-    reaches other units within the step, and that is dropped, too.
+    reaches other units within the step, and that is also dropped.
 
     Time: one evaluation of the model, and 1 + k reverse derivatives, where k is the number of
     entries of a unit; O(1) per weight. Bytes carried: k sets of parameters (without the
@@ -165,7 +165,7 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
     (True, {'bias': None, 'weight': None})
     """
     use = "cells.lstm(..., embedding=False)"
-    declared, memory_of = structure.required("lstm97", use, transition, "units", "memory")
+    declared, memory_of = structure.require_declarations("lstm97", use, transition, "units", "memory")
     model = estimator.model_of(transition, loss)
 
     def init(params, state):

@@ -1,4 +1,4 @@
-"""UORO, Algorithm 1 of the paper: for the whole influence, or for what an approximation of it leaves over."""
+"""UORO, Algorithm 1 of the paper: for the whole influence, or for the part that an approximation leaves out."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -159,7 +159,7 @@ def unbiased(
     clip: float | None = None,
     noise: Noise = random_signs,
 ) -> Estimator:
-    """An unbiased gradient from a biased method: what its approximation of the influence leaves over, by UORO's trick.
+    """Make a biased method unbiased: UORO estimates the part of the influence that its approximation leaves out.
 
     Let D be the method's approximation of the influence ∂s/∂θ, and D' the one after the
     step. The rest, R = ∂s/∂θ − D, obeys R' = J R + (J D + I − D'). s̃ ⊗ θ̃ estimates
@@ -173,8 +173,8 @@ def unbiased(
     starting from zeros. The mean is the exact gradient for any D with any update that does not
     depend on ν; the better the approximation, the smaller the variance, and where it is exact
     there is no noise. `unbiased(bptt(...))` (D = 0) is `uoro`. The carried approximation of `snap1`,
-    `rflo`, `eprop`, `lstm97`, `sketched` or `rtrl` can be completed, over windows too:
-    `unbiased(snap1(*window(transition, loss)))`. Weights that have no trace (shared by several
+    `rflo`, `eprop`, `lstm97`, `sketched` or `rtrl` can be completed, also over windows:
+    `unbiased(snap1(*window(transition, loss)))`. Weights without a trace (shared by several
     units, such as an embedding) are allowed here: they belong to the rest.
 
     Unbiased for frozen parameters, like UORO. Time: that of the method and of UORO together, and two
@@ -223,13 +223,12 @@ def unbiased(
         point = linearise(model, params, state, x, target)
         after = influence.advance(params, state, carry.approximation, x, point)
         new, loss_tangent = advance_rest(params, point, carry, after)
-        one = jnp.ones_like(loss_tangent)
-        grad = combine(loss_tangent, carry.theta_tilde, one, known_grad(influence, params, point, carry.approximation))
+        known = known_grad(influence, params, point, carry.approximation)
+        grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), known)
         return point.state, new, Estimate(point.loss, grad, point.output)
 
     def mean_of_all(point, loss_tangents, carries, known):
-        past = weighted_sum(loss_tangents / len(loss_tangents), carries.theta_tilde)
-        one = jnp.ones_like(point.loss)
+        past, one = weighted_sum(loss_tangents / len(loss_tangents), carries.theta_tilde), jnp.ones_like(point.loss)
         return Estimate(point.loss, combine(one, past, one, known), point.output)
 
     def mean_step(params, state, carries, x, target):

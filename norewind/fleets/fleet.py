@@ -16,7 +16,7 @@ from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import BaseLearner, Forecasts, Learner
 from norewind.storage.checkpoint import MAX_CHECKPOINT_BYTES
 from norewind.streams.stream import Keyed, Samples
-from norewind.streams.table.scaling import NEWEST, SeriesStatistics, TableLayout, nothing_known, scale_rows
+from norewind.streams.table.scaling import NEWEST, SeriesStatistics, TableLayout, init_series, scale_rows
 
 if TYPE_CHECKING:
     from norewind.training.folder import RunFolder
@@ -120,7 +120,7 @@ class Fleet(BaseLearner):
         self.program: KeyedProgram = learner.for_keys(run, share=share)
         own = dict(self.program.own)
         if table is not None:
-            statistics, waiting, seen = (part[0] for part in nothing_known(table))
+            statistics, waiting, seen = (part[0] for part in init_series(table))
             own |= {"statistics": statistics, "waiting": waiting, "seen": seen, "errors": np.zeros(4)}
         size = sum(part.nbytes for part in own.values())
         most = max(1, RESIDENT_BYTES // size) if resident is None else resident

@@ -3,15 +3,12 @@
 import json
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
-
-import numpy as np
 
 from norewind.engines.cache import keep_compiled
 from norewind.forecasting.guard import Guard, locked, uninterrupted
@@ -24,7 +21,7 @@ from norewind.streams import RowStream, Samples, StreamError, restart_position
 from norewind.streams.stream import BadRow
 from norewind.streams.table.formats import DICT_FORMAT
 from norewind.streams.table.parsing import FIRST_ROWS
-from norewind.streams.table.python_rows import JSON_TYPES, PythonRows, plain
+from norewind.streams.table.python_rows import PythonRows, Row, as_row, iterate_rows, joined_with_targets
 from norewind.training import registry
 from norewind.training.build import build, in_precision
 from norewind.training.folder import CHECKPOINTS, RunFolder, SavedRun
@@ -38,7 +35,6 @@ from norewind.training.training_loop import Training
 from norewind.training.windows import WindowedStream
 from norewind.wording import counted, first_few
 
-Row = dict[str, Any]
 # The number of rows from which the columns can be determined when a prediction is requested.
 MIN_ROWS_TO_PREDICT = 20
 # The file in a run folder that holds the name of the model's class, and the original labels of a classifier.
@@ -367,76 +363,3 @@ class ForecastingModel:
 
 # Learners with their compiled functions, shared by all models with the same settings and columns.
 _cached_build = lru_cache(maxsize=16)(build)
-
-
-def iterate_rows(data: Any) -> Iterator[dict[str, Any]]:
-    """Iterate over the rows of a pandas or Polars frame or series, an array, or any iterable of rows.
-
-    Raises:
-        StreamError: the data is not a collection of rows.
-    """
-    if hasattr(data, "to_frame"):  # a series; without a name, its column is called 1, as in an array
-        data = data.to_frame(name=data.name or "1")
-    if isinstance(data, Mapping):
-        raise StreamError("fit takes many rows; learn_one takes one. Convert a dict of columns to a data frame first.")
-    if hasattr(data, "iter_rows"):  # Polars
-        return map(as_row, data.iter_rows(named=True))
-    if hasattr(data, "itertuples"):  # pandas
-        names = [str(name) for name in data.columns]
-        _check_names(names)
-        return (as_row(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
-    if isinstance(data, bytes) or not isinstance(data, Iterable):
-        kinds = "a data frame, an array or an iterable of dicts"
-        raise StreamError(f"rows must be {kinds}, not a {type(data).__name__}. To read a file, pass its path.")
-    return map(as_row, data)
-
-
-def joined_with_targets(rows: Iterable[Row], targets: Iterable[Row], names: Sequence[str]) -> Iterator[Row]:
-    """Join each row with its targets.
-
-    Args:
-        rows: rows by column, without their targets.
-        targets: the targets of each of them, by column. A single one may have any name.
-        names: the names of the targets.
-
-    Raises:
-        StreamError: there are not as many targets as rows, or a target is missing.
-
-    >>> list(joined_with_targets([{"wind": 3}], [{"1": 10}], ["power"]))
-    [{'wind': 3, 'power': 10}]
-    """
-    for row, target in zip_longest(rows, targets):
-        if row is None or target is None:
-            raise StreamError("fit: X and y must have the same number of rows.")
-        found = dict(zip(names, target.values(), strict=False)) if len(names) == len(target) == 1 else target
-        if absent := [name for name in names if name not in found]:
-            raise StreamError(f"fit: y has no column {absent[0]!r}. It has {first_few([*map(repr, found)], 20)}.")
-        yield row | {name: found[name] for name in names}
-
-
-def as_row(row: Any) -> dict[str, Any]:
-    """Convert a row to a dict by column. The columns of an array are called 1, 2, ..., as in a file without a header.
-
-    Raises:
-        StreamError: it is neither a mapping nor a vector.
-    """
-    if type(row) is dict or isinstance(row, Mapping):
-        values = {
-            name if type(name) is str else str(name): value if type(value) in JSON_TYPES else plain(value)
-            for name, value in row.items()
-        }
-        if len(values) < len(row):
-            _check_names(list(map(str, row)))
-        return values
-    if hasattr(row, "to_dict"):  # a row of pandas
-        _check_names(list(map(str, row.index)))
-        return as_row(row.to_dict())
-    if isinstance(row, str | bytes) or not (hasattr(row, "__len__") or hasattr(row, "__float__")) or np.ndim(row) > 1:
-        raise StreamError(f"a row must be a dict or a vector of numbers, not a {type(row).__name__}.")
-    values = np.atleast_1d(np.asarray(row)).tolist()
-    return {str(number): plain(value) for number, value in enumerate(values, 1)}
-
-
-def _check_names(names: Sequence[str]) -> None:
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise StreamError(f"the column {twice[0]!r} appears twice; column names must be unique.")

@@ -171,7 +171,7 @@ class _Coder:
     """Counts that write or read a code (see `coding`), and, if there is a budget, a network that predicts with them."""
 
     def __init__(self, mode: int, budget: float | None):
-        self.state, self.data = coding.fresh_coder(mode), np.zeros(0, np.uint8)
+        self.state, self.data = coding.init_coder(mode), np.zeros(0, np.uint8)
         self.network, self.length = None, CHUNK_BYTES
         if budget is None:
             self.counts = Counts(SYMBOLS, megabytes=MEGABYTES)

@@ -33,7 +33,7 @@ class Performance(NamedTuple):
     known: np.ndarray
 
 
-def equal_performance(experts: int, outputs: int) -> Performance:
+def init_performance(experts: int, outputs: int) -> Performance:
     """Return the performance of experts before the first target, which gives them equal weights.
 
     Args:

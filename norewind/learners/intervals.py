@@ -73,7 +73,7 @@ class IntervalLearner(RowLearner):
     """A learner of rows whose forecasts have intervals, with bounds on how often targets miss them.
 
     Each interval has two bounds, a number of deviations sinh(u) away from the forecast. The deviation is the one that
-    the learner forecasts, or the root mean square of its newest errors so many rows ahead. Every time a target arrives,
+    the learner forecasts, or the root mean square of its newest errors at that step. Every time a target arrives,
     the threshold u of each bound moves by γ (1 − β) outwards if the target missed it, and otherwise by γ β inwards,
     where β is half of what the level allows to miss. This is gradient descent on the pinball loss of the quantile 1 − β
     (Gibbs and Candès 2021; Angelopoulos, Candès and Tibshirani 2023): every step, target and bound has its own u.

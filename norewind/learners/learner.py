@@ -109,7 +109,7 @@ class Learner(BaseLearner):
     `compare` rely on nothing else. To write your own, subclass it (which gives you the defaults below) and run
     `norewind.testing.check_learner` on it.
 
-    A learner has no state of its own. Everything it has learned is in its run, so a run that is saved and restored
+    A learner holds no state. Everything it has learned is in its run, so a run that is saved and restored
     continues bit for bit. A learner may change the arrays of a run in place: **after `scan` or `reset`, use only the
     run that was returned**.
     """

@@ -40,7 +40,7 @@ class LeastSquares(RowLearner):
       share one (`together`), in a fraction of the time and memory. If they are not, a row in
       which any of them is known counts for all: each unknown one is taken to be as forecast.
     - With several steps, the first one decides which rows count. A later step whose target is
-      unknown while that of the first was known is taken to be as forecast, too.
+      unknown while that of the first was known is also taken to be as forecast.
     - Forgetting stops while the mean variance of the weights is more than 10⁴ times that of the
       prior, as it would be if the inputs stood still for a long time, and would then overflow.
       It is checked every 16 rows.

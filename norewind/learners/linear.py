@@ -38,7 +38,7 @@ class LinearPlan(NamedTuple):
         sizes: for each model, the number of its features, that number padded, and where its parts of `past`, `factors`
             and `weights` begin.
         rates: for each model, its forgetting, its limit, and the sum of its prior variances.
-        groups: how many groups the targets form, each with a covariance of its own: 1 for all targets together, or as
+        groups: how many groups the targets form, each with its own covariance: 1 for all targets together, or as
             many as there are targets.
     """
 

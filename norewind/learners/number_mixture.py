@@ -120,7 +120,7 @@ class NumberMixture(RowMixture):
             start_of(LinearPlan(*self.plan[:4]), self.models, self.inputs, self.targets),
             np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
             np.zeros((self.horizon, self.experts, self.outputs), np.float32),
-            expert_weights.equal_performance(self.experts, self.outputs),
+            expert_weights.init_performance(self.experts, self.outputs),
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
         )
 

@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 from norewind.core import checks
 from norewind.core.combinators import StreamsLoss, one_step_of
 from norewind.core.estimator import Estimate, Estimator
-from norewind.core.run import Run, Update, explain, nonfinite_error, nonfinite_leaf
-from norewind.core.trees import Tree, floats_norm, key_from_numbers, key_numbers, strong
+from norewind.core.run import Run, Update, explain_call_error, nonfinite_error, nonfinite_leaf
+from norewind.core.trees import Tree, floats_norm, key_from_numbers, key_numbers, without_weak_types
 from norewind.errors import Diverged
 from norewind.learners.chunks import Symbols, chunk_is_finite, gradients_persist, loop_of, scan_some
 from norewind.learners.keyed.keyed_program import KeyedProgram
@@ -134,7 +134,7 @@ class OnlineLearner(Learner):
             self.symbols.check("step", x, target)
             new, estimate, finite = self.compiled_step(run, x, target)
         except Exception as error:
-            explain("step", error, self.update, run, x, target)
+            explain_call_error("step", error, self.update, run, x, target)
             raise
         if self.stops and _is_false(finite):
             raise nonfinite_error(run, place=self._nonfinite_place(run, x, target))
@@ -254,7 +254,7 @@ class OnlineLearner(Learner):
             state = run.newest_state if run.pending else run.state
             newest_state, output = self.compiled_transition(run.params, state, x)
         except Exception as error:
-            explain("predict", error, self.update, run, x)
+            explain_call_error("predict", error, self.update, run, x)
             raise
         return run._replace(pending=(*run.pending, x), newest_state=newest_state), output
 
@@ -345,16 +345,16 @@ def init_online(update: Update, params: Tree, state: Tree, key: jax.Array) -> Ru
         state: the initial state.
         key: a JAX PRNG key for the estimator's noise.
     """
-    checks.parameters_and_state(params, state)
-    params, state = strong(params), strong(state)
-    # Every leaf is an array of its own, so that a caller's jit may take over ("donate") the whole run.
+    checks.check_params_and_state(params, state)
+    params, state = without_weak_types(params), without_weak_types(state)
+    # Every leaf is a separate array, so that a caller's jit may take over ("donate") the whole run.
     steps, samples, skipped = (jax.device_put(np.zeros((), np.int32)) for _ in range(3))
     first = jax.tree.map(lambda leaf: key_from_numbers(jnp.copy(key_numbers(leaf)), leaf), state)
     return Run(
         params=params,
         state=state,
-        carry=strong(update.estimator.init(params, state, key)),
-        opt_state=strong(update.optimizer.init(params)),
+        carry=without_weak_types(update.estimator.init(params, state, key)),
+        opt_state=without_weak_types(update.optimizer.init(params)),
         steps=steps,
         samples=samples,
         skipped=skipped,

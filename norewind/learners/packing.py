@@ -9,8 +9,8 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.combinators import one_step_of
-from norewind.core.run import Run, explain, nonfinite_error
-from norewind.core.trees import Tree, strong
+from norewind.core.run import Run, explain_call_error, nonfinite_error
+from norewind.core.trees import Tree, without_weak_types
 from norewind.engines.compilation import compiled_kernel
 from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Learner
@@ -246,14 +246,14 @@ class PackedLearner(Learner):
                     self._programs[key] = program
                 placed = inputs
         except Exception as error:
-            explain(caller, error, self._update, run.unpack(), *inputs[:2])
+            explain_call_error(caller, error, self._update, run.unpack(), *inputs[:2])
             raise
         assert program is not None
         return program(vectors, *placed)
 
     def _learn(self, layout: PackedLayout, vectors: Vectors, x: Tree, target: Tree, newest: Tree = None):
         new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, newest, nonfinite="report")
-        return layout.pack(strong(new)), (finite, estimate.loss, estimate.output)
+        return layout.pack(without_weak_types(new)), (finite, estimate.loss, estimate.output)
 
     def _learn_only(self, layout: PackedLayout, vectors: Vectors, *inputs: Tree):
         """Learn from the only one of some samples. Indexing is faster in compiled code than before it."""
@@ -267,7 +267,7 @@ class PackedLearner(Learner):
         state = state if newest is None else layout_of(state).unpack(newest)
         transition = one_step_of(self._update.estimator.model.transition) if sample else self._update.transition
         state, output = transition(params, state, x)
-        return layout_of(state).pack(strong(state)), output
+        return layout_of(state).pack(without_weak_types(state)), output
 
     def _answer_only(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], xs: Tree):
         """Answer the only one of some samples."""

@@ -127,7 +127,7 @@ class LineScore(SymbolScore):
     """Scores next-symbol predictions, in bits, with one entry per line instead of one per symbol.
 
     A line has its `bits` per symbol and a `score`: by how many standard deviations these bits exceed
-    the median of the last 500 lines (the deviation is computed from the median, too, so
+    the median of the last 500 lines (the deviation is also computed from the median, so
     that unusual lines hardly change it); None for the first 20 lines. `worst` is the line with
     its most surprising passages between « and ». `state.top` has the lines with the
     highest scores.

@@ -1,7 +1,6 @@
 """How far a stream has been read, and saved positions, which may be damaged or belong to another stream."""
 
 import json
-import sys
 import zlib
 from copy import deepcopy
 from typing import Annotated, Any, NamedTuple
@@ -9,7 +8,6 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from norewind.streams.stream import StreamError
-from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, Kind
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -160,34 +158,6 @@ class MessagesPosition(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     offsets: dict[PartitionNumber, Count]
     until: dict[PartitionNumber, Count]
-
-
-# In positions None stands for NaN, which JSON does not have.
-SavedNumber = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
-SavedSize = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
-# Count, mean, variance, newest value, reach and first values of a column.
-SavedColumn = tuple[Count, SavedNumber, SavedSize, SavedNumber | None, SavedSize, list[SavedNumber]]
-ColumnNames = Annotated[list[str], msgspec.Meta(min_length=1)]
-
-
-class RowPosition(SourcePosition):
-    """The fields of the position of a stream of rows."""
-
-    inside: bool
-    format: str
-    steps: Annotated[list[Count], msgspec.Meta(min_length=1)]
-    standardise: bool
-    columns: list[str]
-    inputs: ColumnNames
-    targets: ColumnNames
-    kinds: dict[str, Kind]
-    cycles: dict[str, list[str]]
-    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
-    clock: str | None
-    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
-    statistics: list[SavedColumn]
-    waiting: Any
-    messages: MessagesPosition | None = None
 
 
 def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same: dict[str, Any]) -> None:

@@ -139,7 +139,7 @@ class Stream(ABC):
         self.close()
 
 
-def check_count(count: int) -> None:
+def check_take_count(count: int) -> None:
     if count < 1:
         raise ValueError(f"take needs a count of at least 1, not {count}.")
 

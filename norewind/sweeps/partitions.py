@@ -1,4 +1,4 @@
-"""Train the partitions of a Kafka topic: each in a thread, in a run folder of its own.
+"""Train the partitions of a Kafka topic: each in a thread, with its own run folder.
 
 Workers join a Kafka group only to divide the partitions among themselves. The run of a partition is
 a folder on storage that all workers share. A worker that is assigned a partition continues from its

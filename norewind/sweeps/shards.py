@@ -1,4 +1,4 @@
-"""Train a fleet in shards: each process learns its share of the keys in a run folder of its own.
+"""Train a fleet in shards: each process learns its share of the keys, with its own run folder.
 
 Keys that share nothing need no communication, so every process reads the whole stream and ignores
 the keys of other shards. The shard of a key is determined by a checksum of the key, and the folder

@@ -80,7 +80,7 @@ def train_run(settings: Settings, path: Path) -> Record | None:
         try:
             carried = _bytes(train_folder(trained, folder, hooks=hooks)[0].carry)
         except (ModelError, SettingsError) as error:
-            problem = f"refused: {error}"
+            problem = f"rejected: {error}"
         except Diverged as error:
             problem = f"diverged: {error.reason}"
             diverged_at = error.samples
@@ -175,11 +175,13 @@ def sweep(
         if finished:
             progress.say(f"{len(finished)} of {len(plan)} runs were finished before.")
         if tasks:
-            train_in_processes(_work, tasks, progress, jobs=jobs, ray=ray)
+            train_in_processes(_train_and_record, tasks, progress, jobs=jobs, ray=ray)
     return finished_records(plan, out, entry)
 
 
-def _work(name: str, settings: Any, folder: Path, out: Path, train: Callable[[Any, Path], Record | None]) -> str:
+def _train_and_record(
+    name: str, settings: Any, folder: Path, out: Path, train: Callable[[Any, Path], Record | None]
+) -> str:
     """Train one run in its own process, write its record, and return how it ended."""
     record = train(settings, folder)
     if record is None:

@@ -133,7 +133,7 @@ class _LocalProcesses:
         """Call `work` with these arguments in a new process."""
         core = self.free.pop(0)
         pool = ProcessPoolExecutor(1, self.context, initializer=_prepare_process, initargs=(core, self.event))
-        future = pool.submit(_work, work, *arguments)
+        future = pool.submit(_run_locked, work, *arguments)
         self.pools[future] = pool, core
         return future
 
@@ -226,7 +226,7 @@ def _prepare_process(core: int, event: Any) -> None:
         os.sched_setaffinity(0, {core})
 
 
-def _work(work: Callable, *arguments: Any) -> Any:
+def _run_locked(work: Callable, *arguments: Any) -> Any:
     with _working:
         return work(*arguments)
 

@@ -2,9 +2,9 @@
 
 from norewind.tasks.conditioning import TraceConditioning, discounted_returns
 from norewind.tasks.languages import Text, anbn, distant_brackets
-from norewind.tasks.maze import Acting, TMaze, act, start_acting
+from norewind.tasks.maze import ActorState, TMaze, act, init_actor
 
 __all__ = [
-    "Acting", "TMaze", "Text", "TraceConditioning", "act", "anbn", "discounted_returns", "distant_brackets",
-    "start_acting",
+    "ActorState", "TMaze", "Text", "TraceConditioning", "act", "anbn", "discounted_returns", "distant_brackets",
+    "init_actor",
 ]  # fmt: skip

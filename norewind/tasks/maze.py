@@ -32,7 +32,7 @@ class MazeState(NamedTuple):
     age: jax.Array
 
 
-class Answer(NamedTuple):
+class StepResult(NamedTuple):
     """The answer of an environment to an action.
 
     Attributes:
@@ -61,7 +61,7 @@ class TMaze:
 
     Args:
         length: the number of steps from the start to the junction.
-        patience: the number of actions after which an episode ends anyway.
+        max_actions: the number of actions after which an episode ends anyway.
 
     >>> import jax
     >>> maze = TMaze(length=2)
@@ -74,7 +74,7 @@ class TMaze:
     """
 
     length: int = 5
-    patience: int = 100
+    max_actions: int = 100
 
     inputs = 4
     actions = ACTIONS
@@ -92,7 +92,7 @@ class TMaze:
         state = MazeState(zero, jax.random.bernoulli(key), zero)
         return state, self._observe(state)
 
-    def step(self, state: MazeState, action: jax.Array, key: jax.Array) -> Answer:
+    def step(self, state: MazeState, action: jax.Array, key: jax.Array) -> StepResult:
         """Act.
 
         Args:
@@ -109,10 +109,10 @@ class TMaze:
         decided = at_junction & turned
         reward = jnp.where(decided & correct, 4.0, still)
         age = state.age + 1
-        ended = decided | (age >= self.patience)
+        ended = decided | (age >= self.max_actions)
         fresh, _ = self.start(key)
         state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, MazeState(place, state.goal, age))
-        return Answer(state, self._observe(state), reward, ended)
+        return StepResult(state, self._observe(state), reward, ended)
 
     def _observe(self, state: MazeState) -> jax.Array:
         at_start, at_junction = state.place == 0, state.place == self.length
@@ -121,7 +121,7 @@ class TMaze:
         )
 
 
-class Acting(NamedTuple):
+class ActorState(NamedTuple):
     """A learner in an environment.
 
     Attributes:
@@ -137,7 +137,7 @@ class Acting(NamedTuple):
     key: jax.Array
 
 
-def start_acting(environment: TMaze, run: Run, key: jax.Array) -> Acting:
+def init_actor(environment: TMaze, run: Run, key: jax.Array) -> ActorState:
     """Put a learner at the beginning of an episode.
 
     Args:
@@ -146,19 +146,19 @@ def start_acting(environment: TMaze, run: Run, key: jax.Array) -> Acting:
         key: a PRNG key, for the actions and the environment.
     """
     key, own = jax.random.split(key)
-    return Acting(run, *environment.start(own), key)
+    return ActorState(run, *environment.start(own), key)
 
 
 def act(
-    learner: OnlineLearner, environment: TMaze, acting: Acting, steps: int, *, discount: float
-) -> tuple[Acting, jax.Array, jax.Array]:
+    learner: OnlineLearner, environment: TMaze, acting: ActorState, steps: int, *, discount: float
+) -> tuple[ActorState, jax.Array, jax.Array]:
     """Let an actor-critic act and learn, in one compiled loop.
 
     Args:
         learner: `online` of a `norewind.td` with `norewind.losses.actor_critic`. The output of its model
             is the value and one logit per action, from which the actions are drawn.
         environment: the environment, with the functions of `TMaze`.
-        acting: where to continue, from `start_acting` or an earlier call.
+        acting: where to continue, from `init_actor` or an earlier call.
         steps: the number of actions.
         discount: γ within an episode.
 
@@ -171,7 +171,7 @@ def act(
     >>> inner = norewind.uoro(cell.transition, norewind.losses.actor_critic(entropy=0.01))
     >>> learner = norewind.online(norewind.td(inner, decay=0.9), norewind.core.obgd(kappa=3.0))
     >>> run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    >>> acting = start_acting(maze, run, jax.random.key(2))
+    >>> acting = init_actor(maze, run, jax.random.key(2))
     >>> acting, rewards, ended = act(learner, maze, acting, 20, discount=0.98)
     >>> rewards.shape, int(acting.run.samples)
     ((20,), 20)
@@ -191,6 +191,6 @@ def _acting_loop(learner: OnlineLearner, environment: TMaze, steps: int, discoun
         step = environment.step(acting.place, action, chance)
         target = Outcome(step.reward, discount * (1.0 - step.ended), step.x, action)
         run = update.reset(update.step(acting.run, acting.x, target)[0], step.ended)
-        return Acting(run, step.state, step.x, key), (step.reward, step.ended)
+        return ActorState(run, step.state, step.x, key), (step.reward, step.ended)
 
     return compiled_loop(lambda acting: jax.lax.scan(body, acting, length=steps))

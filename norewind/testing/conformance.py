@@ -80,7 +80,7 @@ def yield_checks(
     >>> import norewind
     >>> checks = list(yield_checks(norewind.uoro, claims="unbiased"))
     >>> checks[0].__name__, checks[-1].__name__
-    ('unbiased-rnn', 'refuses-integer_parameters')
+    ('unbiased-rnn', 'rejects-integer_parameters')
     >>> checks[-1]()
     """
     if claims not in (None, "exact", "unbiased"):
@@ -98,7 +98,7 @@ def yield_checks(
     # Slow, because nothing is compiled: one model is enough.
     yield named(f"uncompiled_steps-{trials[0].name}", _check_uncompiled_steps, trials[0])
     for what in () if models else BAD_MODELS:
-        yield named(f"refuses-{what.replace(' ', '_')}", _check_refusal, make, what)
+        yield named(f"rejects-{what.replace(' ', '_')}", _check_rejection, make, what)
 
 
 @dataclass
@@ -243,7 +243,7 @@ _CHECKS = (
 )
 
 
-def _check_refusal(make: Callable[..., Estimator], what: str) -> None:
+def _check_rejection(make: Callable[..., Estimator], what: str) -> None:
     transition, loss, dtype, place = BAD_MODELS[what]
     x, params, state = jnp.ones(2), {"w": jnp.ones(2, dtype)}, {"h": jnp.ones(2)}
     try:

@@ -120,7 +120,7 @@ def check_unbiased(
     """Assert that the mean over every path of the noise is the exact gradient, at every step.
 
     Nothing is sampled, so there is no statistical tolerance. All signs that the estimator draws are counted and
-    enumerated. If there are too many, the check refuses; it can then sample `draws` paths instead, which tests
+    enumerated. If there are too many, the check rejects; it can then sample `draws` paths instead, which tests
     the same claim with a stated confidence.
 
     Args:
@@ -130,7 +130,7 @@ def check_unbiased(
         window: the length of the windows, if the estimator takes windows.
         tolerance: the largest difference allowed.
         models: the examples to use, instead of all.
-        draws: sample so many paths of the estimator's own noise instead of enumerating all.
+        draws: sample this many paths of the estimator's own noise instead of enumerating all.
         confidence: with `draws`, the probability that an unbiased estimator passes (by the central limit theorem, so
             `draws` must be large if its gradients have heavy tails). A bias of a few standard errors is not found.
 

@@ -69,10 +69,10 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         0 if position.partial_window is None else _count_in_window(path, position.partial_window, position.stream)
     )
     problems = {
-        "its numbers of samples differ": not samples_of(path) == samples == tally.samples,
-        "it tallies more in an interval than in all": tally.interval[0] > tally.all[0],
-        "it counts more than its samples": max(counts) > samples,
-        "it has samples, but no last symbol": samples and position.stream.get("previous", 0) is None,
+        "its sample counts disagree": not samples_of(path) == samples == tally.samples,
+        "its interval tally exceeds its total": tally.interval[0] > tally.all[0],
+        "one of its counts exceeds its number of samples": max(counts) > samples,
+        "it has samples but no previous symbol": samples and position.stream.get("previous", 0) is None,
         f"it has no {METRICS}": METRICS not in saved.logs,
         "more samples were predicted early than are in the partial window": saved.predicted_early > in_window,
     }
@@ -110,7 +110,7 @@ def _count_in_window(path: Path, parts: list[Any], stream: dict[str, Any]) -> in
     return len(arrays[0])
 
 
-def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def check_saved_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Reject parameters and counts that norewind cannot have saved.
 
     Args:

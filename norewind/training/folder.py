@@ -19,7 +19,7 @@ from norewind.scoring.score import Score
 from norewind.storage import checkpoint
 from norewind.storage.checkpoint import CheckpointError, DamagedError, checkpoints, samples_of
 from norewind.storage.files import make_folder, name_in_errors, open_itself, write_atomically
-from norewind.training.checkpoint_schema import check_arrays, check_entries
+from norewind.training.checkpoint_schema import check_entries, check_saved_arrays
 from norewind.training.log import Log
 from norewind.training.settings import CHANGEABLE, SETTINGS, Settings, SettingsError, read_toml, write_toml
 
@@ -108,7 +108,7 @@ def read_checkpoint(path: Path) -> SavedRun:
     """
     saved = SavedRun(path, *checkpoint.read(path))
     check_entries(path, saved.entries)
-    check_arrays(path, saved.arrays)
+    check_saved_arrays(path, saved.arrays)
     return saved
 
 

@@ -67,7 +67,7 @@ class Answers:
     def __init__(self, settings: Settings, stop: Callable[[], bool]):
         if not settings.source.startswith(SCHEME):
             raise SettingsError(
-                "predictions can be written to a topic only if the source is a topic, too (kafka://topic)."
+                "predictions can be written to a topic only if the source is also a topic (kafka://topic)."
             )
         if not settings.group:
             raise SettingsError("writing predictions to a topic requires a consumer group: pass group=.")

@@ -79,7 +79,7 @@ def test_compare_on_the_command_line_takes_a_file(tmp_path, rows_of_numbers, cap
     assert "| uoro:window=2,rank=2 | " in out
     assert "uoro:window=2,rank=2 makes one update per 2 samples." in out
     assert "| 150 | " in out
-    assert "refused: method lstm97 does not work with cell gru" in out
+    assert "rejected: method lstm97 does not work with cell gru" in out
     assert "baseline" in out
     assert "persistence" in out
     rows = list(csv.DictReader((tmp_path / "comparison.csv").open()))

@@ -35,7 +35,7 @@ def result(tmp_path_factory):
 
 
 def test_a_lane_is_a_plain_run(result):
-    """Each rate and seed gives the numbers of a loop of its own."""
+    """Each rate and seed gives the numbers of a separate loop."""
     record = result[0].records["truncated_rate0.01_seed1"]
     transition, loss, params, state = model(1)
     learner = norewind.online(bptt(transition, loss), norewind.adam(0.01))
@@ -65,11 +65,11 @@ def test_every_method_is_shown_at_its_best_rate(result):
     assert (folder / "comparison.png").exists()
 
 
-def test_a_method_that_refuses_is_a_row(result):
+def test_a_method_that_rejects_is_a_row(result):
     (row,) = (row for row in result[0].rows() if row["method"] == "needs structure")
     assert row["final loss"] is None
-    assert row["problem"].startswith("refused: snap1 needs to know how each unit depends on itself alone")
-    assert "refused" in str(result[0])
+    assert row["problem"].startswith("rejected: snap1 needs to know how each unit depends on itself alone")
+    assert "rejected" in str(result[0])
 
 
 def test_a_run_that_diverges_is_a_row():
@@ -111,9 +111,9 @@ def test_mistakes_are_named():
         norewind.compare(METHODS, Settings("anbn"))
 
 
-def test_diagnose_says_why_a_method_refuses():
+def test_diagnose_says_why_a_method_rejects():
     report = norewind.diagnose(METHODS, model(0), STREAM, keys=2)
     assert [finding.method for finding in report.findings] == ["mine", "truncated"]
-    assert "needs structure refused: snap1 needs to know" in str(report)
-    with pytest.raises(ModelError, match="all methods refuse this model"):
+    assert "needs structure rejected: snap1 needs to know" in str(report)
+    with pytest.raises(ModelError, match="all methods reject this model"):
         norewind.diagnose({"needs structure": snap1}, model(0), STREAM, keys=2)

@@ -129,7 +129,7 @@ def test_initial_times_of_the_selective_ssm():
     np.testing.assert_allclose(state, np.exp(-1 / np.array([1.0, 10.0, 100.0])), rtol=1e-4)
 
 
-def test_settings_out_of_range_are_refused():
+def test_settings_out_of_range_are_rejected():
     with pytest.raises(ValueError, match="selective_ssm: times must be two numbers"):
         cells.selective_ssm(3, 3, 2, times=(0.0, 1.0))
     with pytest.raises(ValueError, match='rule must be "delta", "gated" or "additive", not \'add\''):

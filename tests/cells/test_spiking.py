@@ -103,6 +103,6 @@ def test_with_rflo_the_traces_are_those_of_eprop():
         state = new
 
 
-def test_settings_out_of_range_are_refused():
+def test_settings_out_of_range_are_rejected():
     with pytest.raises(ValueError, match="alif: times must be above 0"):
         cells.alif(3, 2, 3, times=(0.0, 1.0, 1.0))

@@ -56,7 +56,7 @@ def test_a_run_of_every_kind_is_kept():
 @pytest.mark.parametrize(
     "kind", [kind if kind in ("bytes", "fleet") else pytest.param(kind, marks=pytest.mark.slow) for kind in ALL]
 )
-def test_the_kept_runs_are_read_or_refused_by_name(kept, capsys, kind):
+def test_the_kept_runs_are_read_or_rejected_by_name(kept, capsys, kind):
     run = kept(kind)
     code, said = checked(capsys, run)
     if code == 0:
@@ -71,7 +71,7 @@ def test_the_kept_runs_are_read_or_refused_by_name(kept, capsys, kind):
 
 
 def test_the_kept_runs_have_this_format(kept):
-    """Remove this test in the commit that reads older formats; remake the runs if older ones are to be refused."""
+    """Remove this test in the commit that reads older formats; remake the runs if older ones are to be rejected."""
     read(newest(kept("rows")))
 
 

@@ -1,4 +1,4 @@
-"""Pairs of everything: commands, settings and kinds of streams. Each case works, or is refused by name.
+"""Pairs of everything: commands, settings and kinds of streams. Each case works, or is rejected by name.
 
 `pytest -m "slow or not slow" --junitxml FILE` records what became of each case.
 """
@@ -62,7 +62,7 @@ FACTORS = {
     },
     "keys": {
         **{**COMMON, **TABLE, **STEPS},
-        # Methods with windows and a budget are refused, and so is the key as a column to learn from or to copy.
+        # Methods with windows and a budget are rejected, and so is the key as a column to learn from or to copy.
         "method": ("--method auto", "--method uoro --hidden 2"),
         "inputs": ("", "--inputs sun", "--inputs sun when", "--inputs wind flag"),
         "copy": ("", "--copy when", "--copy when sun"),
@@ -72,7 +72,7 @@ FACTORS = {
         "command": ("resume", "predict", "forecast", "csv", "far", "plot", "serve"),
     },
 }
-# Options that have no effect together. They are refused (tests/training/test_scopes.py), which would hide
+# Options that have no effect together. They are rejected (tests/training/test_scopes.py), which would hide
 # everything else.
 NOT_TOGETHER = (
     ({"precision": "--precision double"}, {"method": "--method auto"}),
@@ -167,7 +167,7 @@ def finish(capsys, command: str, *arguments) -> str:
     assert code == 0 or f"norewind {command}: " in said, said
     # With `--metrics-every 1`, five samples in a row above the baseline are a divergence (docs/streams.md).
     assert (code == 3) == ("the run diverged: " in said), (code, said)
-    return {0: "worked", 1: "refused", 3: "diverged"}[code]
+    return {0: "worked", 1: "rejected", 3: "diverged"}[code]
 
 
 def served(run, source, rest, folder) -> bool:
@@ -213,7 +213,7 @@ def run_case(case, folder, capsys) -> tuple[str, str]:
     assert norewind("check", run) == 0, capsys.readouterr().out
     saved_run(run)
     if case["command"] == "serve":
-        return trained, "worked" if served(run, source, rest, folder) else "refused"
+        return trained, "worked" if served(run, source, rest, folder) else "rejected"
     return trained, finish(capsys, *use(case["command"], run, source))
 
 
@@ -226,7 +226,7 @@ def run_case(case, folder, capsys) -> tuple[str, str]:
     ],
 )
 @pytest.mark.usefixtures("shared_programs")
-def test_every_pair_works_or_is_refused(kind, case, tmp_path, capsys, record_property):
+def test_every_pair_works_or_is_rejected(kind, case, tmp_path, capsys, record_property):
     outcome = run_case(case, tmp_path, capsys)
     for name, value in zip(("training", "command"), outcome, strict=True):
         record_property(name, value)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from run_folders import SMALL, assert_refused, newest, norewind
+from run_folders import SMALL, assert_rejected, newest, norewind
 
 from norewind.cli.common import StopOnSignal
 
@@ -54,7 +54,7 @@ prepare()
 print("lost", file=sys.stderr, flush=True)
 assert os.open(os.devnull, os.O_RDONLY) > 2
 try:
-    print("refused", flush=True)
+    print("rejected", flush=True)
 except OSError:
     drop_output()
     sys.exit(7)
@@ -80,7 +80,7 @@ def test_names_that_are_not_utf8(tmp_path, capsys, text):
     strange = os.fsdecode(b"caf\xe9")
     (tmp_path / strange).write_bytes(text[:300])
     (tmp_path / "text").write_bytes(text[:300])
-    assert_refused(capsys, norewind("train", tmp_path / strange, *SMALL), "source is", "not valid UTF-8")
+    assert_rejected(capsys, norewind("train", tmp_path / strange, *SMALL), "source is", "not valid UTF-8")
     assert norewind("train", tmp_path / "text", "--out", tmp_path / "runs" / strange, *SMALL[:-1]) == 0
     assert norewind("resume", tmp_path / "runs" / strange) == 0
 

@@ -1,7 +1,7 @@
 """Options out of range and unusable files are rejected with an explanation."""
 
 import pytest
-from run_folders import assert_refused, norewind
+from run_folders import assert_rejected, norewind
 
 from norewind.cli.common import as_options, explain_errors
 from norewind.cli.serve_command import open_listener
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 )
 def test_strange_options(whole, capsys, command):
     code = norewind(*(whole / "bytes" if word == "RUN" else word for word in command))
-    assert_refused(capsys, code, "must be" if command[0] != "compress" else "it may have no end")
+    assert_rejected(capsys, code, "must be" if command[0] != "compress" else "it may have no end")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_strange_options(whole, capsys, command):
 def test_too_little_memory_and_a_model_that_a_method_rejects(capsys, error, words):
     with pytest.raises(SystemExit), explain_errors("norewind train"):
         raise error
-    assert_refused(capsys, 1, words)
+    assert_rejected(capsys, 1, words)
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 300, "\udce9"])
@@ -69,7 +69,7 @@ def test_a_hint_names_the_option_on_the_command_line_and_the_setting_in_python(t
     table.write_text("a;b\n1;2\n3;4\n")
     with pytest.raises(StreamError, match='pass delimiter=";"'):
         RowStream(Source(table, final=True))
-    assert_refused(capsys, norewind("train", table, "--out", tmp_path / "run"), "pass --delimiter ';'")
+    assert_rejected(capsys, norewind("train", table, "--out", tmp_path / "run"), "pass --delimiter ';'")
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,11 @@ def good(params, state, x):
 def never_compiled(monkeypatch):
     from jax._src import compiler
 
-    def refuse(*args, **kwargs):
+    def reject(*args, **kwargs):
         raise AssertionError("something was compiled before the model was checked")
 
     _supported(**FASTER_LOOPS)  # compiles one trivial program, once per process
-    monkeypatch.setattr(compiler, "compile_or_get_cached", refuse)
+    monkeypatch.setattr(compiler, "compile_or_get_cached", reject)
 
 
 def test_the_check_for_compilations_detects_one(monkeypatch):

@@ -97,7 +97,7 @@ def test_the_declarations_are_true(model):
 
 
 def test_weights_without_units_are_left_to_noise():
-    """Without a declared unit for the keys, `unbiased` carries them by noise, and snap1 refuses."""
+    """Without a declared unit for the keys, `unbiased` carries them by noise, and snap1 rejects."""
     example = delta_rule()
     units = example.transition.structure.units
     told = declare(
@@ -148,7 +148,7 @@ def test_false_entries_are_found():
         check(lambda state: None)
 
 
-def test_methods_for_one_unit_per_weight_refuse_others():
+def test_methods_for_one_unit_per_weight_reject_others():
     example = selective()
     told = declare(example.transition.transition, memory=lambda state: state, like=example.transition)
     with pytest.raises(ModelError, match=r"lstm97 needs weights that feed one unit each, but params\['in'\]"):
@@ -159,7 +159,7 @@ def test_methods_for_one_unit_per_weight_refuse_others():
         structured.grads_of(bpdc(told, example.loss), example)
 
 
-def test_a_unit_named_twice_is_refused():
+def test_a_unit_named_twice_is_rejected():
     example = selective()
     units = example.transition.structure.units
     twice = {"write": np.zeros((2, 3, 1), int)}

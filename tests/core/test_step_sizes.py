@@ -182,7 +182,7 @@ def test_in_a_learner_the_loss_and_the_slope_arrive(make):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), got.params, params)
 
 
-def test_settings_out_of_range_are_refused():
+def test_settings_out_of_range_are_rejected():
     for make, name in ((obgd, "kappa"), (intentional, "fraction"), (idbd, "meta_rate")):
         with pytest.raises(ValueError, match=f"{make.__name__}: {name} must be above 0, not 0"):
             make(**{name: 0.0})

@@ -183,7 +183,7 @@ def test_streams_have_traces_of_their_own():
     assert_close(got, jax.tree.map(lambda a, b: (a + b) / 2, *alone), 1e-4)
 
 
-def test_what_is_not_an_outcome_or_an_estimator_is_refused():
+def test_what_is_not_an_outcome_or_an_estimator_is_rejected():
     cell = CELLS["gru"]()
     estimator = td(uoro(cell.transition, losses.value), decay=0.9)
     params, state = cell.init(jax.random.key(0)), cell.initial_state()

@@ -20,7 +20,7 @@ def sketched_1(transition, loss):
 
 
 def arbitrary(transition, loss):
-    """An approximation of no use: D has the same number in every entry, and a rule of its own."""
+    """An approximation of no use: D has the same number in every entry, and its own update."""
 
     def product(params, row, matrix):
         total = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(row))
@@ -117,13 +117,13 @@ def test_fast_means_are_the_means(method):
 
 
 @pytest.mark.parametrize("make", [nobacktrack, uoro, lambda *model: average(snap1(*model), 2)])
-def test_it_refuses_methods_without_an_approximation(make):
+def test_it_rejects_methods_without_an_approximation(make):
     model = structured.of_cell("elman")
     with pytest.raises(ModelError, match="carries a deterministic approximation of the influence"):
         unbiased(make(*model[3:5]))
 
 
-def test_it_refuses_other_things():
+def test_it_rejects_other_things():
     with pytest.raises(ModelError, match="unbiased"):
         unbiased(snap1)
     with pytest.raises(ValueError, match="'paper', 'released'"):

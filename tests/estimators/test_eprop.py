@@ -87,8 +87,8 @@ def test_on_an_lstm_it_is_the_gradient_of_1997():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), ours, theirs)
 
 
-def test_it_refuses_models_without_the_structure():
-    structured.check_it_refuses_models_without_units(eprop)
+def test_it_rejects_models_without_the_structure():
+    structured.check_it_rejects_models_without_units(eprop)
 
 
 def test_times_must_be_positive():

@@ -108,7 +108,7 @@ def test_through_adam_and_weights_without_gradient():
     np.testing.assert_allclose(jax.jit(jax.grad(total))(AT), differences(total, AT), rtol=1e-4, atol=1e-7)
 
 
-def test_kronecker_refuses():
+def test_kronecker_rejects():
     with pytest.raises(ModelError, match="kronecker cannot be differentiated"):
         jax.grad(total_loss(kronecker, "elman"))(AT)
 

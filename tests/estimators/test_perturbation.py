@@ -151,7 +151,7 @@ def test_a_window_is_one_step():
     assert estimate.output.shape == (2, 3)
 
 
-def test_complex_parameters_and_bad_settings_are_refused():
+def test_complex_parameters_and_bad_settings_are_rejected():
     turning = declare(lambda params, state, x: (params * state, jnp.real(state)))
     for make in (forward_gradient, evolution):
         with pytest.raises(ModelError, match=f"{make.__name__}: params is complex"):

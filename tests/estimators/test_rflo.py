@@ -66,4 +66,4 @@ def test_it_is_autodiff_with_the_recurrent_inputs_stopped(name):
 
 
 def test_it_rejects_models_without_the_structure():
-    structured.check_it_refuses_models_without_units(rflo)
+    structured.check_it_rejects_models_without_units(rflo)

@@ -157,7 +157,7 @@ def test_it_reports_its_bound():
     assert np.isfinite(several.report(huge)["error_bound"])
 
 
-def test_it_refuses_models_in_which_weights_feed_several_units():
+def test_it_rejects_models_in_which_weights_feed_several_units():
     with pytest.raises(ModelError, match="sketched needs to know which unit each weight feeds"):
         sketched(*structured.of_cell("gru")[3:5])
     model = structured.of_cell("embedding")

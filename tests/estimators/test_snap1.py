@@ -136,7 +136,7 @@ def test_false_declarations_are_caught():
 
 
 def test_it_rejects_models_without_units():
-    structured.check_it_refuses_models_without_units(snap1)
+    structured.check_it_rejects_models_without_units(snap1)
 
 
 MUTATIONS = [

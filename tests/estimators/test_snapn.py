@@ -20,7 +20,7 @@ from norewind.testing.oracles import run_estimator, windows
 pytestmark = pytest.mark.usefixtures("x64")
 SLOW = pytest.mark.slow
 CHAIN = np.eye(4, dtype=bool) | np.eye(4, k=1, dtype=bool)  # every unit reads itself and the next one
-PAIRS = np.kron(np.eye(2, dtype=bool), np.ones((2, 2), bool))  # 0 and 1 read each other, 2 and 3 do, too
+PAIRS = np.kron(np.eye(2, dtype=bool), np.ones((2, 2), bool))  # 0 and 1 read each other, so do 2 and 3
 
 
 @cache

@@ -5,7 +5,7 @@ import sqlite3
 import zlib
 
 import pytest
-from run_folders import assert_refused, norewind
+from run_folders import assert_rejected, norewind
 
 from norewind.fleets.store import Store
 
@@ -35,7 +35,7 @@ def fleet(tmp_path_factory):
 def test_a_fleet_without_its_keys_does_not_start_over(fleet, tmp_path, capsys):
     shutil.copytree(fleet, tmp_path / "run")
     (tmp_path / "run" / "keys.sqlite").unlink()
-    assert_refused(capsys, norewind("resume", tmp_path / "run"), "keys.sqlite does not exist", "Start a new run")
+    assert_rejected(capsys, norewind("resume", tmp_path / "run"), "keys.sqlite does not exist", "Start a new run")
     assert not (tmp_path / "run" / "keys.sqlite").exists()
 
 
@@ -43,11 +43,11 @@ def test_a_fleet_that_has_lost_its_keys_is_not_served(fleet, tmp_path, capsys):
     pytest.importorskip("starlette")
     shutil.copytree(fleet, tmp_path / "run")
     (tmp_path / "run" / "keys.sqlite").unlink()
-    assert_refused(capsys, norewind("serve", tmp_path / "run", "--port", 0), "keys.sqlite does not exist")
+    assert_rejected(capsys, norewind("serve", tmp_path / "run", "--port", 0), "keys.sqlite does not exist")
 
 
 def test_a_key_with_a_run_of_another_size(fleet, tmp_path, capsys):
     shutil.copytree(fleet, tmp_path / "run")
     with sqlite3.connect(tmp_path / "run" / "keys.sqlite") as base:
         base.execute("UPDATE runs SET content = ?, crc = ?", (b"abc", zlib.crc32(b"abc")))
-    assert_refused(capsys, norewind("forecast", tmp_path / "run"), "has the wrong size")
+    assert_rejected(capsys, norewind("forecast", tmp_path / "run"), "has the wrong size")

@@ -9,7 +9,7 @@ import sys
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from run_folders import assert_refused, norewind
+from run_folders import assert_rejected, norewind
 
 from norewind.forecasting import compress
 from norewind.training.log import read_log
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 TEXT = b"In the beginning was the word. " * 5 + bytes(range(0, 256, 32)) + b"and the word was with counts.\n" * 2
 # How a fixed text is coded. If this changes, every file that was compressed before becomes unreadable:
-# compress.FILE_FORMAT must then be another number, too.
+# compress.FILE_FORMAT must then also change.
 CODE_OF_FORMAT_4 = "b04c9c94364f9c49"
 
 
@@ -93,7 +93,7 @@ def test_another_machine_is_rejected_with_a_network_only(packed, tmp_path, capsy
     monkeypatch.setattr(compress, "_machine", lambda: {**machine, "processor": "another"})
     code = norewind("decompress", packed / "text.norewind", "--out", tmp_path / "again")
     if b'"network"' in (packed / "text.norewind").read_bytes():
-        assert_refused(capsys, code, "compressed with a network and processor", "decompress it where it was made")
+        assert_rejected(capsys, code, "compressed with a network and processor", "decompress it where it was made")
         assert not (tmp_path / "again").exists()
     else:
         assert code == 0
@@ -111,7 +111,7 @@ def test_damaged_files_end_the_command(packed, tmp_path, capsys):
     data = bytearray((packed / "text.norewind").read_bytes())
     data[-20] ^= 1
     (tmp_path / "bad.norewind").write_bytes(data)
-    assert_refused(capsys, norewind("decompress", tmp_path / "bad.norewind"), "it is damaged")
+    assert_rejected(capsys, norewind("decompress", tmp_path / "bad.norewind"), "it is damaged")
     assert not (tmp_path / "bad").exists()
 
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from run_folders import MODEST, assert_refused, everything, norewind
+from run_folders import MODEST, assert_rejected, everything, norewind
 
 from norewind.forecasting import load
 from norewind.forecasting.forecasts import forecast
@@ -169,13 +169,13 @@ def test_the_next_class_is_the_one_that_was_forecast(tmp_path, capsys, method):
         assert entry["probability"] == pytest.approx(newest["probability"][step], abs=2e-6)
     assert norewind("forecast", run, "--format", "csv") == 0
     assert capsys.readouterr().out.splitlines()[0] == "row,forecast,probability"
-    assert_refused(capsys, norewind("forecast", run, "--steps", 3), "--horizon 3")
+    assert_rejected(capsys, norewind("forecast", run, "--steps", 3), "--horizon 3")
 
 
 def test_impossible_forecasts_are_rejected(whole, wave, tmp_path, capsys):
-    assert_refused(capsys, norewind("forecast", whole / "bytes"), "norewind sample")
-    assert_refused(capsys, norewind("forecast", whole / "rows", "--steps", 0), "--steps")
-    assert_refused(capsys, norewind("forecast", tmp_path), "holds no run")
+    assert_rejected(capsys, norewind("forecast", whole / "bytes"), "norewind sample")
+    assert_rejected(capsys, norewind("forecast", whole / "rows", "--steps", 0), "--steps")
+    assert_rejected(capsys, norewind("forecast", tmp_path), "holds no run")
     assert norewind("train", wave, "--out", tmp_path / "run", "--method", "rtrl", *OPTIONS, "--samples", 3) == 0
     # After only three rows, there are still two forecasts.
     capsys.readouterr()

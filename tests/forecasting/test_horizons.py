@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from run_folders import MODEST, assert_refused, everything, norewind
+from run_folders import MODEST, assert_rejected, everything, norewind
 
 from norewind.forecasting.forecasts import forecast
 from norewind.training.folder import saved_run
@@ -82,4 +82,4 @@ def test_steps_that_mean_nothing_are_rejected(source, tmp_path, capsys):
         with pytest.raises(SettingsError, match="horizon is|only_steps is"):
             Settings(**wrong)
     code = norewind("train", source, "--out", tmp_path / "run", "--horizon", 3, "--only-steps", 2, *OPTIONS["rtrl"])
-    assert_refused(capsys, code, "Choose one of the two")
+    assert_rejected(capsys, code, "Choose one of the two")

@@ -28,7 +28,7 @@ MODELS = {
     "detector": lambda: norewind.AnomalyDetector(**{**SMALL, "inputs": ("x", "y")}),
 }
 PROBE = ROWS[120]
-# Of the places in a call, `make test` tries so many, evenly spread.
+# Of the places in a call, `make test` tries this many, evenly spread.
 FEW = 25
 
 

@@ -14,8 +14,8 @@ from msgspec.structs import asdict
 
 import norewind
 from norewind.cli import main
-from norewind.forecasting.base_model import iterate_rows
 from norewind.storage.checkpoint import CheckpointError
+from norewind.streams.table.python_rows import iterate_rows
 from norewind.training.settings import SettingsError
 
 SMALL = {"method": "snap1", "cell": "lru", "hidden": 4, "rate": 1e-2}

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from run_folders import ROWS, SMALL, TEXT, Pipe, assert_refused, everything, norewind
+from run_folders import ROWS, SMALL, TEXT, Pipe, assert_rejected, everything, norewind
 
 from norewind.forecasting import predict
 from norewind.training import folder
@@ -156,12 +156,12 @@ def test_learning_predictions_from_a_slow_pipe_are_those_from_a_file(tmp_path, c
 def test_other_columns_are_rejected(whole, tmp_path, capsys):
     (tmp_path / "other.csv").write_text("moon,wind\n1,2\n")
     code = norewind("predict", whole / "rows", tmp_path / "other.csv")
-    assert_refused(capsys, code, "other.csv has no column 'sun'. It has 'moon', 'wind'")
+    assert_rejected(capsys, code, "other.csv has no column 'sun'. It has 'moon', 'wind'")
 
 
 @pytest.mark.parametrize("options", [("--samples", "inf"), ("--samples", "-3"), ("--flush", "-1")])
 def test_impossible_numbers_are_rejected(whole, capsys, options):
-    assert_refused(capsys, norewind("predict", whole / "bytes", *options), f"{options[0][2:]} is {float(options[1])}")
+    assert_rejected(capsys, norewind("predict", whole / "bytes", *options), f"{options[0][2:]} is {float(options[1])}")
 
 
 def written(capsysbinary, *arguments):
@@ -184,7 +184,7 @@ def test_sampling_needs_a_run_that_has_seen_symbols(whole, tmp_path, capsys, opt
     settings = (*options[1:], *SMALL, "--samples", 0, "--out", tmp_path / "run")
     assert norewind("train", source, *settings) == 0
     code = norewind("sample", tmp_path / "run", "--length", 3)
-    assert_refused(capsys, code, "has learned from nothing yet", "norewind resume")
+    assert_rejected(capsys, code, "has learned from nothing yet", "norewind resume")
 
 
 def test_sampling_at_temperature_zero_takes_the_likeliest_symbol(tmp_path, capsysbinary, whole, text):
@@ -211,18 +211,18 @@ def test_sampling_writes_characters_and_tasks(tmp_path, capsysbinary):
     assert b"the character 'x' at index 1, which is not in the alphabet so far" in capsysbinary.readouterr().err
     assert norewind("train", "anbn", "--samples", 300, *SMALL, "--out", tmp_path / "b") == 0
     assert set(written(capsysbinary, tmp_path / "b", "--length", 50)) <= {*b"ab\n"}
-    # A built-in task resumes and predicts, too.
+    # A built-in task also resumes and predicts.
     assert norewind("resume", tmp_path / "b", "--samples", 600, "--quiet") == 0
     assert norewind("predict", tmp_path / "b", "--samples", 3) == 0
 
 
 @pytest.mark.parametrize("options", [("--length", 0), ("--temperature", 0), ("--temperature", "nan"), ("--seed", -1)])
 def test_impossible_samples_are_rejected(whole, capsys, options):
-    assert_refused(capsys, norewind("sample", whole / "bytes", *options), options[0])
+    assert_rejected(capsys, norewind("sample", whole / "bytes", *options), options[0])
 
 
 def test_rows_cannot_be_sampled_as_text(whole, capsys):
-    assert_refused(capsys, norewind("sample", whole / "rows"), "only a run on bytes or text can generate text")
+    assert_rejected(capsys, norewind("sample", whole / "rows"), "only a run on bytes or text can generate text")
 
 
 def test_three_rows_have_three_forecasts(tmp_path):

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from run_folders import assert_refused, norewind
+from run_folders import assert_rejected, norewind
 
-from norewind.forecasting.base_model import as_row, iterate_rows
 from norewind.plotting.figures import classes_figure, curves_figure, rows_figure, save
 from norewind.streams import StreamError
+from norewind.streams.table.python_rows import as_row, iterate_rows
 
 
 def test_long_doubles_are_numbers():
@@ -37,4 +37,4 @@ def test_names_that_cannot_be_drawn_as_they_are(tmp_path):
 
 def test_a_folder_cannot_be_decompressed(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert_refused(capsys, norewind("decompress", "."), ".: Is a directory")
+    assert_rejected(capsys, norewind("decompress", "."), ".: Is a directory")

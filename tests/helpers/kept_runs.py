@@ -1,4 +1,4 @@
-"""Run folders as this version writes them, kept in tests/data/runs, so that a later version reads or refuses them.
+"""Run folders as this version writes them, kept in tests/data/runs, so that a later version reads or rejects them.
 
     python tests/helpers/kept_runs.py [KIND ...]    # makes them again: when checkpoint.FORMAT has changed on purpose
 
@@ -45,7 +45,7 @@ def write_streams(folder: Path) -> None:
 
 
 def make(kind: str, folder: Path) -> None:
-    """Make a run of a kind in `run` in a folder, with its stream beside it. Changes to this folder.
+    """Make a run of a kind in `run` in a folder, with its stream next to it. Changes to this folder.
 
     Args:
         kind: a name in `KINDS`.

@@ -63,7 +63,7 @@ class KafkaModel:
     Args:
         order: the steps of a checkpoint.
         lock: whether a second process must wait for the folder. It cannot on every shared file system.
-        fences: whether brokers refuse a producer whose transactional id another one has taken.
+        fences: whether brokers reject a producer whose transactional id another one has taken.
         returns: whether a process begins at the committed checkpoint, instead of the newest one.
         removes_later: whether a new checkpoint also removes those with a later position.
     """
@@ -111,7 +111,7 @@ class KafkaModel:
             case "learn":
                 after = self._with(after, who, replace(after.processes[who], position=process.position + 1))
                 _, sent, offsets = state.open or (process.epoch, (), None)
-                # A fenced producer's messages are refused; it notices when it commits.
+                # A fenced producer's messages are rejected; it notices when it commits.
                 return after if fenced else replace(after, open=(process.epoch, (*sent, process.position + 1), offsets))
             case "write":
                 return replace(after, checkpoints=state.checkpoints | {name})

@@ -50,7 +50,7 @@ def norewind(*arguments) -> int:
     return 0
 
 
-def assert_refused(capsys, code, *words, expected=1):
+def assert_rejected(capsys, code, *words, expected=1):
     """Assert that a command failed with this code, and explained why without a traceback."""
     output = capsys.readouterr().err
     assert code == expected, output

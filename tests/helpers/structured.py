@@ -141,7 +141,7 @@ def spinning(length=4):
 
 
 def masked_rtrl(example, steps=1, near=None):
-    """mask ⊙ (J G + I) by the full Jacobians, and the gradient of every window of so many steps, flat.
+    """mask ⊙ (J G + I) by the full Jacobians, and the gradient of every window of this many steps, flat.
 
     The mask is one where a weight meets the unit that it feeds, or one that is near it (row: near column).
     """
@@ -263,7 +263,7 @@ def black_box(params, state, x):
     return params["w"] * state, state
 
 
-def check_it_refuses_models_without_units(make):
+def check_it_rejects_models_without_units(make):
     """Models without units: a black box, and one whose weights are shared by several units."""
     for model in ((black_box, losses.squared_error), window(black_box, losses.squared_error)):
         with pytest.raises(ModelError, match=f"{make.__name__} needs to know how each unit depends on itself alone"):

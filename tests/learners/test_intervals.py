@@ -64,7 +64,7 @@ def test_misses_are_bounded_for_every_stream(pieces, step, forecast):
 
 @pytest.mark.parametrize("step", [1, 6])
 def test_coverage_and_width_are_those_of_the_errors(step):
-    """Of skewed errors, too: the bounds differ, and neither is missed more often than the other."""
+    """With skewed errors, the bounds differ, and neither is missed more often than the other."""
     random = np.random.default_rng(step)
     noise = random.exponential(size=(6_000, 1)) - 1
     learner = intervals(step)

@@ -11,7 +11,7 @@ from norewind.fleets.fleet import Fleet
 from norewind.learners.keyed import separate_networks
 from norewind.learners.keyed.shared_network import ROWS_PER_CALL
 from norewind.learners.least_squares import LeastSquares
-from norewind.streams.table.scaling import TableLayout, nothing_known, scale_rows
+from norewind.streams.table.scaling import TableLayout, init_series, scale_rows
 
 
 def squares(steps, targets=1):
@@ -57,7 +57,7 @@ def test_raw_rows_are_standardised_by_their_key_s_past_alone():
     assert np.isfinite(samples.targets).sum() > 300
     for key in dict.fromkeys(keys):
         own = keys == key
-        alone = scale_rows(table(steps), nothing_known(table(steps)), raw[own])
+        alone = scale_rows(table(steps), init_series(table(steps)), raw[own])
         assert_same([part[own] for part in samples[:6]], list(alone))
         _, lost, (there, was) = made.scan(made.init(), *alone[:2], outputs=True)
         assert_same([losses[own], forecasts[own], due[own]], [lost, there, was])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from run_folders import assert_refused, norewind
+from run_folders import assert_rejected, norewind
 
 from norewind.plotting.figures import curves_figure, rows_figure, save, unscored
 
@@ -16,17 +16,17 @@ def test_curves_of_several_runs(whole, tmp_path, capsys, monkeypatch):
     assert f"See {out}" in capsys.readouterr().out
     assert "<svg" in out.read_text()
     code = norewind("plot", whole / "bytes", whole / "rows", "--out", out)
-    assert_refused(capsys, code, "measured in bits and squared error: draw them separately")
-    assert_refused(capsys, norewind("plot"), "name at least one run folder")
-    assert_refused(capsys, norewind("plot", whole / "rows", "--out", tmp_path / "x.doc"), ".png, .pdf or .svg")
-    assert_refused(capsys, norewind("plot", tmp_path), "holds no run")
+    assert_rejected(capsys, code, "measured in bits and squared error: draw them separately")
+    assert_rejected(capsys, norewind("plot"), "name at least one run folder")
+    assert_rejected(capsys, norewind("plot", whole / "rows", "--out", tmp_path / "x.doc"), ".png, .pdf or .svg")
+    assert_rejected(capsys, norewind("plot", tmp_path), "holds no run")
 
 
 def test_a_log_changed_by_another_program_is_rejected(whole, tmp_path, capsys):
     (tmp_path / "settings.toml").write_bytes((whole / "rows" / "settings.toml").read_bytes())
     lines = (whole / "rows" / "metrics.jsonl").read_bytes().splitlines(True)
     (tmp_path / "metrics.jsonl").write_bytes(lines[0] + b"hello\n" + lines[1])
-    assert_refused(capsys, norewind("plot", tmp_path), "metrics.jsonl, line 2: not a line that norewind wrote")
+    assert_rejected(capsys, norewind("plot", tmp_path), "metrics.jsonl, line 2: not a line that norewind wrote")
     # A killed run may leave half a line at the end, which is ignored.
     (tmp_path / "metrics.jsonl").write_bytes(lines[0] + lines[1][:-5])
     assert norewind("plot", tmp_path, "--out", tmp_path / "curve.png") == 0

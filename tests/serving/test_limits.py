@@ -179,16 +179,16 @@ def test_bodies_that_never_arrive(monkeypatch):
     async def silence():
         await asyncio.sleep(10)
 
-    with pytest.raises(RequestError) as refused:
+    with pytest.raises(RequestError) as rejected:
         asyncio.run(bodies.read_body(request(silence)))
-    assert refused.value.status == 408
+    assert rejected.value.status == 408
 
     async def endless():
         return {"type": "http.request", "body": b"x" * (1 << 18), "more_body": True}
 
-    with pytest.raises(RequestError) as refused:
+    with pytest.raises(RequestError) as rejected:
         asyncio.run(bodies.read_body(request(endless)))
-    assert refused.value.status == 413
+    assert rejected.value.status == 413
 
 
 @pytest.mark.parametrize(("path", "status"), [("login", b"413"), ("events", b"401")])
@@ -227,9 +227,9 @@ def test_simultaneous_requests_share_a_call_and_too_many_are_rejected():
         queue = PredictionQueue(answers, 0.001)
         assert (queue.size, queue.most) == (4, 71)
         futures = [future for number in range(10) for future in queue.ask([number])]
-        with pytest.raises(RequestError) as refused:
+        with pytest.raises(RequestError) as rejected:
             queue.ask(range(62))
-        assert refused.value.status == 429
+        assert rejected.value.status == 429
         return await asyncio.gather(*futures)
 
     assert asyncio.run(ask()) == list(range(1, 11))

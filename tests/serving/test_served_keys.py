@@ -111,7 +111,7 @@ def test_fleets_that_cannot_be_served_are_rejected_with_an_explanation(tmp_path)
     source.write_text("sensor,power\n" + "".join(f"{n % 4},{n % 5}\n" for n in range(80)))
     assert norewind("train", source, "--out", tmp_path / "run", *MODEL, "--shards", "2", "--shard", "1") == 0
     with service_of(tmp_path / "run") as service:
-        refused = 0
+        rejected = 0
         for sensor in range(4):
             try:
                 row, _ = service.read({"sensor": sensor, "power": 1})
@@ -119,8 +119,8 @@ def test_fleets_that_cannot_be_served_are_rejected_with_an_explanation(tmp_path)
                 assert service.model.answers([row])[0]["key"] == str(sensor)
             except RequestError as error:
                 assert "another shard" in str(error)
-                refused += 1
-        assert 0 < refused < 4
+                rejected += 1
+        assert 0 < rejected < 4
         with pytest.raises(RequestError, match="no key"):
             service.read({"power": 1})
 

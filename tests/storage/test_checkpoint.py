@@ -238,7 +238,7 @@ def place(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
-def refused_or_whole(place, content):
+def rejected_or_whole(place, content):
     """Any bytes give the requested arrays, or a CheckpointError."""
     path = named(place, content)
     like = {"a": jnp.zeros(2)}
@@ -262,7 +262,7 @@ fuzzed = settings(
 @fuzzed
 @given(content=st.binary(max_size=200))
 def test_arbitrary_bytes_give_nothing_but_a_checkpoint_error(place, content):
-    refused_or_whole(place, content)
+    rejected_or_whole(place, content)
 
 
 JSON = st.recursive(
@@ -286,7 +286,7 @@ ENTRY = JSON | st.fixed_dictionaries(
     data=st.binary(max_size=20),
 )
 def test_arbitrary_headers_give_nothing_but_a_checkpoint_error(place, entries, about, data):
-    refused_or_whole(place, header({"__metadata__": {"norewind": json.dumps(about)}, **entries}) + data)
+    rejected_or_whole(place, header({"__metadata__": {"norewind": json.dumps(about)}, **entries}) + data)
 
 
 @fuzzed
@@ -296,7 +296,7 @@ def test_a_forged_checkpoint_gives_nothing_but_a_checkpoint_error(place, spot, n
     about = {"norewind": json.dumps({"format": 1, "samples": 3})}
     good = safetensors.numpy.save({"['a']": np.ones(2, np.float32)}, about)
     spot %= len(good)
-    refused_or_whole(place, good[:spot] + new + good[spot + len(new) :])
+    rejected_or_whole(place, good[:spot] + new + good[spot + len(new) :])
 
 
 class Trap:

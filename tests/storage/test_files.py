@@ -41,9 +41,9 @@ def test_threads_that_write_the_same_file_do_not_mix(tmp_path, monkeypatch):
 
 def test_an_error_names_the_file_itself_not_the_temporary_one(tmp_path):
     (tmp_path / "figure.png").mkdir()
-    with pytest.raises(OSError, match=r"figure\.png'$") as refused:
+    with pytest.raises(OSError, match=r"figure\.png'$") as rejected:
         write_atomically(tmp_path / "figure.png", b"")
-    assert refused.value.filename == str(tmp_path / "figure.png")
+    assert rejected.value.filename == str(tmp_path / "figure.png")
     assert [path.name for path in tmp_path.iterdir()] == ["figure.png"]
 
 

@@ -30,7 +30,7 @@ from norewind.streams.table.scaling import (
     PREVIEW,
     SeriesStatistics,
     TableLayout,
-    nothing_known,
+    init_series,
     scale_rows,
 )
 
@@ -199,7 +199,7 @@ OPTIONS = [
 def test_the_loop_is_the_reference(options):
     layout, rows = layout_of(**options), random_rows(1)
     for name, found, expected in zip(
-        FIELDS, scale_rows(layout, nothing_known(layout), rows), reference(layout, rows), strict=True
+        FIELDS, scale_rows(layout, init_series(layout), rows), reference(layout, rows), strict=True
     ):
         np.testing.assert_array_equal(found, expected, err_msg=name)
         assert found.dtype == expected.dtype
@@ -209,9 +209,9 @@ def test_the_loop_is_the_reference(options):
 @given(st.sampled_from(OPTIONS), st.lists(st.integers(0, 20), max_size=8), st.integers(0, 10**6))
 def test_cutting_anywhere_changes_nothing(options, cuts, seed):
     layout, rows = layout_of(**options), random_rows(seed)
-    series = nothing_known(layout)
+    series = init_series(layout)
     parts = [scale_rows(layout, series, part) for part in np.split(rows, np.cumsum(cuts).clip(0, len(rows)))]
-    whole = nothing_known(layout)
+    whole = init_series(layout)
     for found, expected in zip(zip(*parts, strict=True), scale_rows(layout, whole, rows), strict=True):
         np.testing.assert_array_equal(np.concatenate(found), expected)
     for part, other in zip(series, whole, strict=True):
@@ -222,9 +222,9 @@ def test_cutting_anywhere_changes_nothing(options, cuts, seed):
 def test_many_series_together_equal_each_alone(options):
     layout, rows = layout_of(**options), random_rows(2, 200)
     slots = np.random.default_rng(3).integers(0, 4, 200)
-    together = scale_rows(layout, nothing_known(layout, 5), rows, slots)
+    together = scale_rows(layout, init_series(layout, 5), rows, slots)
     for slot in range(4):
-        alone = scale_rows(layout, nothing_known(layout), rows[slots == slot])
+        alone = scale_rows(layout, init_series(layout), rows[slots == slot])
         for found, expected in zip(together, alone, strict=True):
             np.testing.assert_array_equal(found[slots == slot], expected)
 
@@ -238,7 +238,7 @@ def test_nothing_comes_from_the_future(options):
     other[change:] = random_rows(5)[change:]
     other[change, :2] = 9
     before, after = (
-        dict(zip(FIELDS, scale_rows(layout, nothing_known(layout), some), strict=True)) for some in (rows, other)
+        dict(zip(FIELDS, scale_rows(layout, init_series(layout), some), strict=True)) for some in (rows, other)
     )
     for name in FIELDS:
         np.testing.assert_array_equal(before[name][:change], after[name][:change])
@@ -254,7 +254,7 @@ def test_nothing_comes_from_the_future(options):
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_previewed_row_equals_the_row_once_it_arrives(options):
     layout, rows = layout_of(**options), random_rows(6)
-    series = nothing_known(layout)
+    series = init_series(layout)
     scale_rows(layout, series, rows[:30])
     before = SeriesStatistics(*(part.copy() for part in series))
     tried = scale_rows(layout, series, rows[30:40], mode=PREVIEW)
@@ -268,7 +268,7 @@ def test_a_previewed_row_equals_the_row_once_it_arrives(options):
 
 def test_an_imagined_row_changes_no_statistics():
     layout, rows = layout_of(), random_rows(7)
-    series = nothing_known(layout)
+    series = init_series(layout)
     scale_rows(layout, series, rows, mode=LEARN)
     row = np.array([[1.0, 2.0, 3.0, 1.7e9, 60.0]])
     xs = scale_rows(layout, series, row, mode=EXTRAPOLATE)[0][0]

@@ -9,7 +9,7 @@ import time
 import pytest
 
 pytest.importorskip("confluent_kafka")
-from run_folders import assert_refused, everything, keys_in, norewind
+from run_folders import assert_rejected, everything, keys_in, norewind
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
@@ -127,8 +127,8 @@ def test_a_partition_that_fails_ends_its_worker_and_the_others_are_saved(cluster
 
 def test_the_settings_that_workers_need(cluster, tmp_path, capfd):
     place = ("train", "kafka://moving/*", "--out", tmp_path / "shared", "--brokers", cluster.brokers)
-    assert_refused(capfd, norewind(*place), "share the partitions (--group)")
-    assert_refused(capfd, norewind(*place, "--group", "g", "--final"), "leave out --final")
+    assert_rejected(capfd, norewind(*place), "share the partitions (--group)")
+    assert_rejected(capfd, norewind(*place, "--group", "g", "--final"), "leave out --final")
     place = ("train", "kafka://nowhere/*", *place[2:], "--group", "g")
-    assert_refused(capfd, norewind(*place), "no topic 'nowhere'")
+    assert_rejected(capfd, norewind(*place), "no topic 'nowhere'")
     assert not (tmp_path / "shared").exists()

@@ -31,12 +31,12 @@ def is_alive(pid):
 
 
 def stopped(command, to, number, begun):
-    """Start a command in a process group of its own, and send a signal once it has begun; returns its exit code."""
+    """Start a command in its own process group, and send a signal once it has begun; returns its exit code."""
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, start_new_session=True, text=True)
     try:
         wait_for(begun, process)
         (os.kill if to == "parent" else os.killpg)(process.pid, number)
-        # Standard error is closed only once the workers have ended, too.
+        # Standard error is closed only once the workers have also ended.
         process.communicate(timeout=120)
     finally:
         process.kill()

@@ -25,7 +25,7 @@ from norewind.training.settings import Settings, SettingsError
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 SMALL = Settings(source="anbn", hidden=4, method="bptt:4", samples=1_200, metrics_every=400)
-PLAN = {"zero": SMALL, "one": replace(SMALL, seed=1), "refused": replace(SMALL, method="lstm97")}
+PLAN = {"zero": SMALL, "one": replace(SMALL, seed=1), "rejected": replace(SMALL, method="lstm97")}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,8 +64,8 @@ def test_every_run_leaves_a_record(done):
 
 def test_a_method_that_rejects_the_cell_has_its_reason_in_the_record(done):
     _, found = done
-    assert found["refused"]["problem"].startswith("refused: method lstm97 does not work with cell gru")
-    assert found["refused"]["curve"] == []
+    assert found["rejected"]["problem"].startswith("rejected: method lstm97 does not work with cell gru")
+    assert found["rejected"]["curve"] == []
 
 
 def test_finished_runs_are_kept_and_changed_ones_trained_again(done, monkeypatch, capsys):
@@ -74,7 +74,7 @@ def test_finished_runs_are_kept_and_changed_ones_trained_again(done, monkeypatch
     assert sweep(PLAN, out) == found
     assert "3 of 3 runs were finished before." in capsys.readouterr().err
     assert (out / RECORDS).stat().st_mtime_ns == before
-    assert set(finished_records({**PLAN, "one": replace(PLAN["one"], rate=0.1)}, out)) == {"zero", "refused"}
+    assert set(finished_records({**PLAN, "one": replace(PLAN["one"], rate=0.1)}, out)) == {"zero", "rejected"}
 
 
 def write_some(out, first):

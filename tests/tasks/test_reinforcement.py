@@ -8,7 +8,7 @@ import pytest
 from norewind import cells, losses, online, td
 from norewind.core import obgd
 from norewind.estimators import snap1
-from norewind.tasks import TMaze, TraceConditioning, act, discounted_returns, start_acting
+from norewind.tasks import TMaze, TraceConditioning, act, discounted_returns, init_actor
 
 
 def test_every_reward_follows_its_cue_by_the_interval():
@@ -41,7 +41,7 @@ def test_returns_are_the_sums_of_their_definition():
     np.testing.assert_allclose(discounted_returns(rewards, 0.9), wanted, rtol=1e-12)
 
 
-def test_a_range_out_of_order_is_refused():
+def test_a_range_out_of_order_is_rejected():
     with pytest.raises(ValueError, match=r"interval \(3, 5\) must be in order and longer than the cue"):
         TraceConditioning(interval=(3, 5))
     with pytest.raises(ValueError, match="size >= 1"):
@@ -73,8 +73,8 @@ def test_the_maze_rewards_the_turn_that_the_sign_announced(goal):
     assert int(wrong.state.place) == int(wrong.state.age) == 0
 
 
-def test_an_episode_ends_when_patience_does():
-    maze = TMaze(length=3, patience=4)
+def test_an_episode_ends_after_the_most_actions():
+    maze = TMaze(length=3, max_actions=4)
     steps = walk(maze, maze.start(jax.random.key(0))[0], [1, 1, 1, 1])
     assert [bool(step.ended) for step in steps] == [False, False, False, True]
 
@@ -84,7 +84,7 @@ def actor(length, hidden):
     cell = cells.lru(maze.inputs, hidden, 1 + maze.actions, symbols=False, times=(1.0, 20.0))
     learner = online(td(snap1(cell.transition, losses.actor_critic(0.01)), decay=0.9), obgd(kappa=3.0))
     run = learner.init(cell.init(jax.random.key(0)), cell.initial_state(), jax.random.key(1))
-    return learner, maze, start_acting(maze, run, jax.random.key(2))
+    return learner, maze, init_actor(maze, run, jax.random.key(2))
 
 
 def test_acting_in_parts_is_acting_at_once():

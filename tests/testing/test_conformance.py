@@ -99,7 +99,7 @@ def test_checks_have_names_of_their_own_and_proofs_come_first():
     assert names[:5] == ["unbiased-rnn", "unbiased-gru", "unbiased-lstm", "unbiased-stack", "unbiased-user_made"]
     assert not any(name.startswith("unbiased") for name in names[5:])
     assert "resume-gru" in names
-    assert "refuses-state_of_another_shape" in names
+    assert "rejects-state_of_another_shape" in names
     with pytest.raises(ValueError, match="claims must be .* not 'sure'"):
         list(yield_checks(uoro, claims="sure"))
 
@@ -213,7 +213,7 @@ def test_the_suite_catches_false_claims():
 
 @pytest.mark.parametrize("name", ["state stands still", "loss is halved", "impure"])
 def test_a_wrong_gradient_is_reported_before_anything_else(name):
-    """One-step BPTT is not exact; this one has a less important mistake, too."""
+    """One-step BPTT is not exact; this one also has a less important mistake."""
     change, _, message = BROKEN[name]
     make = broken(change)
     with pytest.raises(AssertionError, match="rnn: gradient is not exact"):
@@ -236,9 +236,9 @@ FOR_ANY_MODEL["sliding_bptt"] = sliding
 
 @pytest.mark.parametrize("name", FOR_ANY_MODEL)
 def test_methods_for_any_model_reject_a_bad_one(name):
-    refusals = [c for c in yield_checks(FOR_ANY_MODEL[name], example_x=True) if c.__name__.startswith("refuses-")]
-    assert len(refusals) == 6
-    for check in refusals:
+    rejections = [c for c in yield_checks(FOR_ANY_MODEL[name], example_x=True) if c.__name__.startswith("rejects-")]
+    assert len(rejections) == 6
+    for check in rejections:
         check()
 
 

@@ -93,7 +93,7 @@ def test_sources_of_different_sizes_are_independent():
     ]
 
 
-def test_it_refuses_with_the_reason():
+def test_it_rejects_with_the_reason():
     with pytest.raises(ValueError, match=r"the noise consists of 27 signs.*draws="):
         check_unbiased(uoro, models=[small(10)])
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from run_folders import assert_refused, at_sample, crash, everything, norewind
+from run_folders import assert_rejected, at_sample, crash, everything, norewind
 
 from norewind.training.auto import SERIES_RATES, series
 from norewind.training.log import read_log
@@ -79,7 +79,7 @@ def test_it_writes_text(mixture, capfdbinary):
 
 def test_settings_that_auto_chooses_cannot_be_set(whole, tmp_path, capsys):
     code = norewind("train", whole / "text", "--out", tmp_path / "run", "--hidden", 32)
-    assert_refused(capsys, code, "hidden is 32, but it applies only to methods other than auto", "set --budget")
+    assert_rejected(capsys, code, "hidden is 32, but it applies only to methods other than auto", "set --budget")
     assert not (tmp_path / "run" / "settings.toml").exists()
 
 

@@ -1,7 +1,7 @@
 """Bad input is rejected with its location, or skipped and counted."""
 
 import pytest
-from run_folders import ROWS, SMALL, TEXT, assert_refused, everything, newest, norewind
+from run_folders import ROWS, SMALL, TEXT, assert_rejected, everything, newest, norewind
 
 from norewind.storage.checkpoint import read
 from norewind.training.log import read_log
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 def test_bad_input_is_rejected_with_its_location(tmp_path, capsys, name, content, options, words):
     (tmp_path / name).write_bytes(content)
     code = norewind("train", tmp_path / name, "--out", tmp_path / "run", *SMALL, *options)
-    assert_refused(capsys, code, str(tmp_path / name), *words)
+    assert_rejected(capsys, code, str(tmp_path / name), *words)
 
 
 def test_bad_input_after_a_checkpoint_leaves_it(whole, tmp_path, capsys, table):
@@ -42,7 +42,7 @@ def test_bad_input_after_a_checkpoint_leaves_it(whole, tmp_path, capsys, table):
     (tmp_path / "table.csv").write_bytes(b"".join([*lines[:800], b"oops,1\n", *lines[801:]]))
     run = tmp_path / "run"
     code = norewind("train", tmp_path / "table.csv", "--out", run, *ROWS)
-    assert_refused(capsys, code, "table.csv, line 801 (byte ", "'oops' is not a number", "--bad skip")
+    assert_rejected(capsys, code, "table.csv, line 801 (byte ", "'oops' is not a number", "--bad skip")
     # Everything before it has been learned from and saved.
     assert int(newest(run).name[:15]) == 799
     (tmp_path / "table.csv").write_bytes(table)
@@ -98,8 +98,8 @@ def test_a_file_that_shrank_is_rejected(tmp_path, capsys, text):
     assert norewind("train", tmp_path / "text", "--out", run, *TEXT, "--samples", 600) == 0
     (tmp_path / "text").write_bytes(text[:500])
     code = norewind("resume", run, "--samples", 900)
-    assert_refused(capsys, code, "has only 500 bytes, but the run has read 601")
+    assert_rejected(capsys, code, "has only 500 bytes, but the run has read 601")
     (tmp_path / "text").write_bytes(b"?" + text[1:])
     code = norewind("resume", run, "--samples", 900)
-    assert_refused(capsys, code, "its first 601 bytes differ")
+    assert_rejected(capsys, code, "its first 601 bytes differ")
     read(newest(run))

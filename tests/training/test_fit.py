@@ -341,22 +341,22 @@ def test_another_model_is_rejected(whole, tmp_path):
 
 
 def test_a_folder_is_locked_by_one_thread_and_released(model, tmp_path):
-    refused: list = []
+    rejected: list = []
 
     def ask():
         try:
             train(model, folder=tmp_path)
         except FolderInUse as error:
-            refused.append(str(error))
+            rejected.append(str(error))
 
     with RunFolder(tmp_path):
         thread = threading.Thread(target=ask)
         thread.start()
         thread.join()
-    assert len(refused) == 1
+    assert len(rejected) == 1
     ask()
     ask()
-    assert len(refused) == 1
+    assert len(rejected) == 1
 
 
 def test_checkpoints_save_json(whole):

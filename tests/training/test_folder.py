@@ -10,7 +10,7 @@ import pytest
 from run_folders import (
     SMALL,
     TEXT,
-    assert_refused,
+    assert_rejected,
     everything,
     newest,
     norewind,
@@ -30,7 +30,7 @@ def test_a_folder_that_cannot_be_created_is_rejected(whole, tmp_path, capsys, co
     (tmp_path / "file").write_text("")
     below = tmp_path / "file" / "run"
     arguments = [whole / "text", "--out", below] if command == "train" else [below]
-    assert_refused(capsys, norewind(command, *arguments), str(tmp_path / "file"))
+    assert_rejected(capsys, norewind(command, *arguments), str(tmp_path / "file"))
 
 
 def test_a_read_only_folder_is_rejected(whole, tmp_path, capsys, monkeypatch):
@@ -39,7 +39,7 @@ def test_a_read_only_folder_is_rejected(whole, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(Path, "mkdir", denied)
     code = norewind("train", whole / "text", "--out", tmp_path / "run", *TEXT)
-    assert_refused(capsys, code, f"{tmp_path / 'run'}: Permission denied")
+    assert_rejected(capsys, code, f"{tmp_path / 'run'}: Permission denied")
 
 
 def test_a_folder_belongs_to_one_process(whole, tmp_path, capsys):
@@ -51,24 +51,24 @@ def test_a_folder_belongs_to_one_process(whole, tmp_path, capsys):
     with (run / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (["train", whole / "text", "--out", run, *TEXT], ["resume", run, "--damaged", "skip"]):
-            assert_refused(capsys, norewind(*command), f"{run}: another process is training in it")
+            assert_rejected(capsys, norewind(*command), f"{run}: another process is training in it")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_a_folder_that_holds_a_run_is_rejected(whole, capsys):
     before = everything(whole / "bytes")
     code = norewind("train", whole / "text", "--out", whole / "bytes", *TEXT, "--seed", 3)
-    assert_refused(capsys, code, "already holds a run", f"norewind resume {whole / 'bytes'}", "another folder")
+    assert_rejected(capsys, code, "already holds a run", f"norewind resume {whole / 'bytes'}", "another folder")
     assert everything(whole / "bytes") == before
     assert read_settings(whole / "bytes").seed == 0
 
 
 def test_a_mistake_leaves_the_folder_unlocked(whole, tmp_path, capsys):
     for wrong in (("nothing.txt",), (whole / "text", "--method", "magic"), (whole / "table.csv", "--inputs", "moon")):
-        assert_refused(capsys, norewind("train", *wrong, "--out", tmp_path / "run"))
+        assert_rejected(capsys, norewind("train", *wrong, "--out", tmp_path / "run"))
         assert not (tmp_path / "run" / "settings.toml").exists()
     (tmp_path / "empty").write_bytes(b"")
-    assert_refused(capsys, norewind("train", tmp_path / "empty", "--out", tmp_path / "run", *TEXT), "empty")
+    assert_rejected(capsys, norewind("train", tmp_path / "empty", "--out", tmp_path / "run", *TEXT), "empty")
     assert norewind("train", whole / "text", "--out", tmp_path / "run", *TEXT, "--samples", 0) == 0
 
 
@@ -85,7 +85,7 @@ def test_a_damaged_checkpoint_is_rejected_or_skipped(whole, tmp_path, capsys):
     flip(kept[-1])
     for command in ("resume", "predict", "sample"):
         code = norewind(command, run)
-        assert_refused(capsys, code, f"{kept[-1]}: damaged", f"norewind resume {run} --damaged skip")
+        assert_rejected(capsys, code, f"{kept[-1]}: damaged", f"norewind resume {run} --damaged skip")
     flip(kept[-2], 100)
     assert norewind("resume", run, "--damaged", "skip") == 0
     output = capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_no_run_silently_starts_over(whole, tmp_path, capsys):
     assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 600, "--keep", 1) == 0
     flip(newest(run))
     code = norewind("resume", run, "--damaged", "skip", "--quiet")
-    assert_refused(capsys, code, "all its checkpoints are damaged")
+    assert_rejected(capsys, code, "all its checkpoints are damaged")
     assert len(read_log(run / "metrics.jsonl")) == 2
     assert len(checkpoints(run / "checkpoints")) == 1
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_another_format_is_rejected_and_never_skipped(whole, tmp
     for command in (["resume", run], ["resume", run, "--damaged", "skip"], ["predict", run]):
         code = norewind(*command)
         words = f"has format {number} and was written by norewind 0.0.7", "Use the version that wrote it"
-        assert_refused(capsys, code, *words)
+        assert_rejected(capsys, code, *words)
     assert newest(run).exists()
 
 
@@ -155,7 +155,7 @@ def test_settings_that_contradict_a_checkpoint_are_rejected(whole, tmp_path, cap
     kept = [line for line in lines if not line.startswith(f"{name} ")]
     (run / "settings.toml").write_text("\n".join([*kept, f"{name} = {value}"]))
     for command in ("resume", "predict", "sample"):
-        assert_refused(capsys, norewind(command, run), str(run / "settings.toml"), *words)
+        assert_rejected(capsys, norewind(command, run), str(run / "settings.toml"), *words)
 
 
 def test_settings_that_may_change_do(whole, tmp_path):
@@ -176,7 +176,7 @@ def test_a_truncated_log_is_rejected(whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 600) == 0
     (run / "metrics.jsonl").write_text("")
-    assert_refused(
+    assert_rejected(
         capsys,
         norewind("resume", run, "--samples", 900),
         "metrics.jsonl has only 0 of the",
@@ -190,7 +190,7 @@ def test_a_folder_that_is_not_ours_is_rejected(whole, tmp_path, capsys, name):
     run.mkdir()
     (run / name).write_text("mine")
     code = norewind("train", whole / "text", "--out", run, *SMALL)
-    assert_refused(capsys, code, f"{run} is not empty", "another folder")
+    assert_rejected(capsys, code, f"{run} is not empty", "another folder")
     assert {path.name: path.read_text() for path in run.iterdir()} == {name: "mine"}
 
 
@@ -228,7 +228,7 @@ def test_metrics_written_by_another_program_are_rejected(tmp_path, line):
 def test_a_run_does_not_learn_from_its_own_predictions(whole, tmp_path, capsys):
     shutil.copytree(whole / "bytes", tmp_path / "run")
     code = norewind("resume", tmp_path / "run", "--source", tmp_path / "run" / "predictions.jsonl")
-    assert_refused(capsys, code, "one of this run's own logs", "Copy it first")
+    assert_rejected(capsys, code, "one of this run's own logs", "Copy it first")
 
 
 def test_a_start_that_fails_after_its_settings_were_saved_leaves_no_folder(whole, tmp_path, monkeypatch):

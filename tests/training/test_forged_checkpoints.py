@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from run_folders import assert_refused, newest, norewind
+from run_folders import assert_rejected, newest, norewind
 
 from norewind.storage.checkpoint import _write, read
 
@@ -77,7 +77,7 @@ FORGED = {
     "divergence seen": put(10**6, "divergence", "seen"),
     "divergence good": put(10**6, "divergence", "good"),
     "divergence waiting": put([10**6, 1.0, 1.0], "divergence", "waiting"),
-    "no last symbol": put(None, "position", "stream", "previous"),
+    "no previous symbol": put(None, "position", "stream", "previous"),
     "lines": put(10**6, "position", "stream", "lines"),
     "centuries": put(1e11, "seconds"),
     "log within a line": put(100, "logs", "metrics.jsonl"),
@@ -100,40 +100,40 @@ def run(whole, tmp_path):
 def test_forged_entries_are_rejected(run, capsys, name):
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
     forge(run, FORGED[name])
-    assert_refused(capsys, norewind("resume", run))
+    assert_rejected(capsys, norewind("resume", run))
     assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
     assert not list(run.parent.glob("*.jsonl"))
 
 
 def test_a_number_of_samples_other_than_in_the_name_is_rejected(run, capsys):
     forge(run, lambda entries: None, samples=10**6)
-    assert_refused(capsys, norewind("resume", run), "its numbers of samples differ", "--damaged skip")
+    assert_rejected(capsys, norewind("resume", run), "its sample counts disagree", "--damaged skip")
 
 
 @pytest.mark.parametrize("part", [np.zeros(1), np.zeros((1, 1), np.int32), np.array([256], np.int32)])
 def test_waiting_samples_of_another_kind_are_rejected(run, capsys, part):
     forge(run, put([part, part, None, None, None], "position", "partial_window"))
     code = norewind("predict", run, "--learn")
-    assert_refused(capsys, code, "the samples that wait for their window")
+    assert_rejected(capsys, code, "the samples that wait for their window")
 
 
 @pytest.mark.parametrize("name", ["previous", "previous large", "kind", "stream"])
 def test_a_forged_position_is_not_written_from(run, capsys, name):
     forge(run, FORGED[name])
-    assert_refused(capsys, norewind("sample", run, "--length", 3))
+    assert_rejected(capsys, norewind("sample", run, "--length", 3))
 
 
 @pytest.mark.parametrize("changed", [{"params": np.nan}, {"params": np.inf}, {"steps": -1}, {"skipped": -1}], ids=str)
 @pytest.mark.parametrize("command", ["resume", "sample"])
 def test_forged_arrays_are_rejected(run, capsys, command, changed):
     forge(run, lambda entries: None, **changed)
-    assert_refused(capsys, norewind(command, run), "damaged", next(iter(changed)))
+    assert_rejected(capsys, norewind(command, run), "damaged", next(iter(changed)))
 
 
 @pytest.mark.parametrize("seen", [None, [1] * 256, [True]])
 def test_nothing_is_written_with_forged_symbols(run, capsys, seen):
     forge(run, put(seen, "score", "seen"))
-    assert_refused(capsys, norewind("sample", run, "--length", 3), "its score does not fit")
+    assert_rejected(capsys, norewind("sample", run, "--length", 3), "its score does not fit")
 
 
 def waiting(rows, width, value=0):
@@ -158,7 +158,7 @@ FORGED_ROWS = {
 def test_forged_rows_are_rejected(whole, tmp_path, capsys, command, name):
     shutil.copytree(whole / "rows", tmp_path / "run")
     forge(tmp_path / "run", FORGED_ROWS[name])
-    assert_refused(capsys, norewind(command, tmp_path / "run"))
+    assert_rejected(capsys, norewind(command, tmp_path / "run"))
 
 
 def test_a_forged_checkpoint_can_be_skipped(run, capsys):

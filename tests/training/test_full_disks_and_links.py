@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from run_folders import SMALL, TEXT, assert_refused, at_sample, everything, newest, norewind
+from run_folders import SMALL, TEXT, assert_rejected, at_sample, everything, newest, norewind
 
 from norewind.training.folder import MARKER
 from norewind.training.log import Log
@@ -24,7 +24,7 @@ def test_a_newest_checkpoint_that_cannot_be_read_can_be_skipped(whole, tmp_path,
     path = newest(tmp_path / "run")
     path.unlink()
     path.mkdir() if how == "folder" else path.symlink_to(tmp_path / "nowhere")
-    assert_refused(capsys, norewind("resume", tmp_path / "run"), "cannot be read", "--damaged skip")
+    assert_rejected(capsys, norewind("resume", tmp_path / "run"), "cannot be read", "--damaged skip")
     assert norewind("resume", tmp_path / "run", "--damaged", "skip", "--quiet") == 0
     assert everything(tmp_path / "run") == everything(whole / "bytes")
 
@@ -40,7 +40,7 @@ def test_a_folder_that_is_deleted_in_mid_run(whole, tmp_path, monkeypatch, capsy
 
     at_sample(monkeypatch, 600, delete)
     code = norewind("train", whole / "text", "--out", run, *SMALL)
-    assert_refused(capsys, code, str(run))
+    assert_rejected(capsys, code, str(run))
     assert not run.exists()
 
 
@@ -68,8 +68,8 @@ def test_a_disk_that_is_filled_in_mid_run(whole, small_disk, monkeypatch, capsys
     with monkeypatch.context() as patch:
         at_sample(patch, 600, fill)
         code = norewind("train", whole / "text", "--out", run, *TEXT)
-    assert_refused(capsys, code, str(run), "No space left", "To continue")
-    assert_refused(capsys, norewind("resume", run), str(run), "No space left")
+    assert_rejected(capsys, code, str(run), "No space left", "To continue")
+    assert_rejected(capsys, norewind("resume", run), str(run), "No space left")
     (small_disk / "filler").unlink()
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "bytes")
@@ -79,9 +79,9 @@ def test_a_full_disk_under_a_log_is_named_by_the_log(tmp_path):
     log = Log(tmp_path / "metrics.jsonl")
     log._file.close()
     log._file = open("/dev/full", "ab")  # noqa: SIM115
-    with pytest.raises(OSError, match="No space left") as refused:
+    with pytest.raises(OSError, match="No space left") as rejected:
         log.write([{"samples": 1}])
-    assert refused.value.filename == str(tmp_path / "metrics.jsonl")
+    assert rejected.value.filename == str(tmp_path / "metrics.jsonl")
 
 
 def test_a_disk_that_becomes_read_only(whole, small_disk, monkeypatch, capsys):
@@ -93,9 +93,9 @@ def test_a_disk_that_becomes_read_only(whole, small_disk, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         at_sample(patch, 600, lambda: patch.setattr("os.fsync", fails))
         code = norewind("train", whole / "text", "--out", run, *TEXT)
-    assert_refused(capsys, code, str(run), "Read-only file system", "To continue")
+    assert_rejected(capsys, code, str(run), "Read-only file system", "To continue")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    assert_refused(capsys, norewind("resume", run), str(run), "Read-only file system")
+    assert_rejected(capsys, norewind("resume", run), str(run), "Read-only file system")
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "bytes")
@@ -110,7 +110,7 @@ def test_nothing_is_written_through_a_link(whole, tmp_path, capsys, name):
         (run / "lock").write_bytes(MARKER)
     (run / name).symlink_to(mine)
     code = norewind("train", whole / "text", "--out", run, *TEXT)
-    assert_refused(capsys, code, "not empty" if name == "lock" else "a symbolic link")
+    assert_rejected(capsys, code, "not empty" if name == "lock" else "a symbolic link")
     assert mine.read_text() == "mine"
 
 
@@ -119,7 +119,7 @@ def test_a_checkpoint_that_is_a_dangling_link(tmp_path, capsys, text):
     run = tmp_path / "run"
     assert norewind("train", tmp_path / "text", "--out", run, *TEXT, "--samples", 600) == 0
     (run / "checkpoints" / ("9" * 15 + "-" + "0" * 16 + ".safetensors")).symlink_to(tmp_path / "nowhere")
-    assert_refused(capsys, norewind("resume", run), "cannot be read: No such file")
+    assert_rejected(capsys, norewind("resume", run), "cannot be read: No such file")
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(whole, tmp_path, capsys):
     run = tmp_path / "run"
     with largest_file(80_000):
         code = norewind("train", whole / "text", "--out", run, *TEXT)
-    assert_refused(
+    assert_rejected(
         capsys, code, "predictions.jsonl: File too large", f"{newest(run)}, is kept. To continue: norewind resume {run}"
     )
     assert 0 < int(newest(run).name[:15]) < 2_001
@@ -148,7 +148,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(whole, tmp_path, capsys):
 def test_a_disk_too_full_for_a_checkpoint_is_reported(whole, tmp_path, capsys):
     with largest_file(10_000):
         code = norewind("train", whole / "table.csv", "--out", tmp_path / "run", *SMALL, "--hidden", 24)
-    assert_refused(capsys, code, "File too large", "no checkpoint yet")
+    assert_rejected(capsys, code, "File too large", "no checkpoint yet")
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 
 
@@ -158,4 +158,4 @@ def test_predictions_to_a_full_device_end_in_one_message(whole, capsys, monkeypa
         monkeypatch.setattr(sys, "stdout", full)
         code = norewind("predict", whole / "bytes", whole / "text", "--samples", 30)
         monkeypatch.undo()
-    assert_refused(capsys, code, "norewind predict: standard output: No space left on device.\n")
+    assert_rejected(capsys, code, "norewind predict: standard output: No space left on device.\n")

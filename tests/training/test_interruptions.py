@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from run_folders import ROWS, TEXT, Pipe, assert_refused, at_sample, crash, everything, newest, norewind
+from run_folders import ROWS, TEXT, Pipe, assert_rejected, at_sample, crash, everything, newest, norewind
 
 from norewind.storage.checkpoint import checkpoints
 from norewind.streams import ByteStream
@@ -66,7 +66,7 @@ def test_a_second_ctrl_c_does_not_wait(whole, tmp_path, monkeypatch, capsys):
 
     at_sample(monkeypatch, 700, twice)
     code = norewind("train", whole / "table.csv", "--out", tmp_path / "run", *ROWS)
-    assert_refused(capsys, code, "interrupted", expected=130)
+    assert_rejected(capsys, code, "interrupted", expected=130)
 
 
 def test_a_signal_before_the_first_row_ends_with_its_code(tmp_path, monkeypatch, capsys):
@@ -74,7 +74,7 @@ def test_a_signal_before_the_first_row_ends_with_its_code(tmp_path, monkeypatch,
     timer = threading.Timer(0.3, lambda: signal.raise_signal(signal.SIGTERM))
     timer.start()
     code = norewind("train", f"/dev/fd/{reading}", "--format", "csv", "--out", tmp_path / "run", *ROWS)
-    assert_refused(capsys, code, "stopped before its first row arrived", expected=143)
+    assert_rejected(capsys, code, "stopped before its first row arrived", expected=143)
     os.close(writing)
     os.close(reading)
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka")
 from kafka_cluster import Cluster, rows
-from run_folders import assert_refused, at_sample, everything, norewind
+from run_folders import assert_rejected, at_sample, everything, norewind
 
 from norewind.storage.checkpoint import checkpoints, read_metadata
 from norewind.streams.stream import StreamError
@@ -70,7 +70,7 @@ def test_bad_messages_are_reported_with_their_location(cluster, tmp_path, capfd)
     bad = [(2, 1_700_000_000_100 + i, b"k", value) for i, value in enumerate(POISON[:-1])]
     cluster.send("poison", [*good, *bad, *((2, moment + 200, key, value) for _, moment, key, value in good)])
     options = ("--final", "--predictions", "file")
-    assert_refused(
+    assert_rejected(
         capfd, train(cluster, "poison", tmp_path / "run", *options), "kafka://poison, partition 2, offset 30"
     )
     assert position(tmp_path / "run")["offsets"]["2"] == 30
@@ -86,13 +86,13 @@ def test_unreachable_brokers_and_unknown_topics_are_named(cluster, tmp_path, cap
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         closed = f"127.0.0.1:{nobody.getsockname()[1]}"
     code = norewind("train", "kafka://t", "--brokers", closed, "--out", tmp_path / "run", *SMALL)
-    assert_refused(capfd, code, closed, "do not answer", "refused")
-    assert_refused(capfd, train(cluster, "nowhere", tmp_path / "run"), "no topic 'nowhere'")
+    assert_rejected(capfd, code, closed, "do not answer", "refused")
+    assert_rejected(capfd, train(cluster, "nowhere", tmp_path / "run"), "no topic 'nowhere'")
     cluster.create("some")
-    assert_refused(capfd, train(cluster, "some/9", tmp_path / "run"), "no partition 9, only 4")
-    assert_refused(capfd, train(cluster, "some", tmp_path / "run", "--final"), "kafka://some is empty")
-    assert_refused(capfd, train(cluster, "some", tmp_path / "run", "--format", "csv"), "read as JSON")
-    assert_refused(capfd, norewind("train", "kafka://some", "--out", tmp_path / "run", *SMALL), "--brokers")
+    assert_rejected(capfd, train(cluster, "some/9", tmp_path / "run"), "no partition 9, only 4")
+    assert_rejected(capfd, train(cluster, "some", tmp_path / "run", "--final"), "kafka://some is empty")
+    assert_rejected(capfd, train(cluster, "some", tmp_path / "run", "--format", "csv"), "read as JSON")
+    assert_rejected(capfd, norewind("train", "kafka://some", "--out", tmp_path / "run", *SMALL), "--brokers")
     assert not (tmp_path / "run").exists()
 
 
@@ -104,8 +104,8 @@ def test_wrong_credentials_and_options_are_named(cluster, tmp_path, capfd):
         ("nonsense", "line 1: not of the form"),
     ]:
         options.write_text(text + "\n")
-        assert_refused(capfd, train(cluster, "t", tmp_path / "run", "--client", options), word)
-    assert_refused(capfd, train(cluster, "t", tmp_path / "run", "--client", tmp_path / "none"), "cannot be read")
+        assert_rejected(capfd, train(cluster, "t", tmp_path / "run", "--client", options), word)
+    assert_rejected(capfd, train(cluster, "t", tmp_path / "run", "--client", tmp_path / "none"), "cannot be read")
 
 
 def test_deleted_messages_are_not_skipped_silently(cluster, tmp_path, capfd):
@@ -116,7 +116,7 @@ def test_deleted_messages_are_not_skipped_silently(cluster, tmp_path, capfd):
         cluster.send("old", [(0, 1_700_000_001_000, None, {"level": 1, "x": "a" * 500_000})])
     cluster.send("old", [(0, 1_700_000_002_000 + i, None, {"level": i % 7}) for i in range(20)])
     code = norewind("resume", tmp_path / "run", "--quiet")
-    assert_refused(
+    assert_rejected(
         capfd, code, "partition 0", "continues at offset 200", "deleted before they were read", "--continues"
     )
     assert norewind("resume", tmp_path / "run", "--continues", "--quiet") == 0
@@ -131,7 +131,7 @@ def test_brokers_may_be_unreachable_for_a_while(tmp_path, monkeypatch, capfd):
     at_sample(monkeypatch, 300, cluster.disconnect)
     try:
         code = train(cluster, "away", tmp_path / "run", "--flush", "0.2")
-        assert_refused(capfd, code, "do not answer for")
+        assert_rejected(capfd, code, "do not answer for")
     finally:
         cluster.come_back()
     assert read_metadata(checkpoints(tmp_path / "run" / "checkpoints")[-1])["samples"] == 300
@@ -152,15 +152,15 @@ def test_answers_belong_to_one_run_of_a_group(cluster, tmp_path, capfd):
     cluster.send("asked", rows(100))
     cluster.create("told")
     answers = ("--final", "--predictions", "kafka://told")
-    assert_refused(capfd, train(cluster, "asked", tmp_path / "run", *answers), "pass --group")
+    assert_rejected(capfd, train(cluster, "asked", tmp_path / "run", *answers), "pass --group")
     answers = (*answers, "--group", "one")
     assert train(cluster, "asked", tmp_path / "run", *answers) == 0
     assert sum(map(len, cluster.committed("told").values())) == 100
-    assert_refused(capfd, train(cluster, "asked", tmp_path / "other", *answers), "another run answers under this name")
+    assert_rejected(capfd, train(cluster, "asked", tmp_path / "other", *answers), "another run answers under this name")
     code = train(cluster, "asked", tmp_path / "other", "--group", "two", "--predictions", "kafka://asked")
-    assert_refused(capfd, code, "a different topic than the one that is read")
+    assert_rejected(capfd, code, "a different topic than the one that is read")
     code = train(cluster, "asked", tmp_path / "other", "--group", "two", "--predictions", "kafka://untold")
-    assert_refused(capfd, code, "no topic 'untold'")
+    assert_rejected(capfd, code, "no topic 'untold'")
 
 
 def test_a_second_process_fences_the_first(cluster, tmp_path, monkeypatch, capfd):
@@ -186,7 +186,7 @@ def test_a_second_process_fences_the_first(cluster, tmp_path, monkeypatch, capfd
     code = train(
         cluster, "fenced", tmp_path / "run", "--group", "f", "--predictions", "kafka://fenced-answers", "--final"
     )
-    assert_refused(capfd, code, "another process has begun to answer")
+    assert_rejected(capfd, code, "another process has begun to answer")
     monkeypatch.undo()
     assert norewind("resume", tmp_path / "run", "--quiet") == 0
     answers = [answer for part in cluster.committed("fenced-answers").values() for answer in part]

@@ -50,7 +50,7 @@ def test_the_model_finds_a_protocol_that_is_broken(name):
 
 
 def settings_of(cluster, name):
-    """Settings of runs on a new topic with so many messages of the model."""
+    """Settings of runs on a new topic with this many messages of the model."""
     cluster.create(name, f"{name}-answers")
     cluster.send(name, [(0, 1_700_000_000_000 + i, None, {"level": i * i % 7}) for i in range(CHUNK * MESSAGES)])
     return Settings(

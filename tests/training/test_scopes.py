@@ -1,11 +1,11 @@
-"""The table of which settings apply to what: each setting changes a run of each kind, or is refused by name."""
+"""The table of which settings apply to what: each setting changes a run of each kind, or is rejected by name."""
 
 import shutil
 from dataclasses import fields
 
 import numpy as np
 import pytest
-from run_folders import assert_refused, everything, norewind
+from run_folders import assert_rejected, everything, norewind
 
 from norewind.analysis.compare import compare
 from norewind.cli.train_command import DEFAULTS
@@ -102,8 +102,8 @@ def described(streams, kind, name) -> Settings:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_setting_that_has_no_effect_is_refused_by_name(streams, tmp_path, capsys, kind):
-    refused = 0
+def test_every_setting_that_has_no_effect_is_rejected_by_name(streams, tmp_path, capsys, kind):
+    rejected = 0
     for name in VALUES:
         settings = described(streams, kind, name)
         unused = without_effect(settings)
@@ -111,10 +111,10 @@ def test_every_setting_that_has_no_effect_is_refused_by_name(streams, tmp_path, 
         if name in unused:
             code = train(streams, tmp_path / "run", kind, *option(name))
             shown = f"{'horizon' if name == 'horizon' else name} is"
-            assert_refused(capsys, code, shown, f"only to {SCOPES[name].words}, and ")
+            assert_rejected(capsys, code, shown, f"only to {SCOPES[name].words}, and ")
             assert not (tmp_path / "run").exists()
-            refused += 1
-    assert refused >= 7
+            rejected += 1
+    assert rejected >= 7
 
 
 def trace(streams, folder, capsys, kind, *options, **more):
@@ -189,14 +189,14 @@ def test_the_help_shows_the_scopes(capsys):
 @pytest.mark.parametrize(
     ("command", "name"), [(command, name) for command, names in IGNORED_BY.items() for name in names]
 )
-def test_commands_refuse_the_settings_that_they_ignore(streams, tmp_path, capsys, command, name):
+def test_commands_reject_the_settings_that_they_ignore(streams, tmp_path, capsys, command, name):
     kind = "lines" if name == "top" else "bytes" if name == "per" else "keys" if "shard" in name else "csv"
     source, *more = KINDS[kind]
     more = [word for word in more if word not in NETWORK]
     more += ["--shards", 3] if name == "shard" else []
     code = norewind(command, streams / source, *more, *option(name), "--out", tmp_path / "out")
     said = "shards is 3" if name == "shard" else "per is" if command == "diagnose" and kind == "lines" else f"{name} is"
-    assert_refused(capsys, code, said, f"norewind {command} does not use it")
+    assert_rejected(capsys, code, said, f"norewind {command} does not use it")
 
 
 def test_comparing_auto_with_networks_uses_the_settings_of_each(streams, tmp_path):
@@ -206,7 +206,7 @@ def test_comparing_auto_with_networks_uses_the_settings_of_each(streams, tmp_pat
         compare(["bptt", "uoro"], Settings(str(streams / "rows.csv"), budget=5.0))
 
 
-def test_python_models_refuse_settings_without_effect():
+def test_python_models_reject_settings_without_effect():
     with pytest.raises(SettingsError, match="per is 'line', but it applies only to bytes, text, tasks"):
         Forecaster(targets="sun", per="line")
     with pytest.raises(SettingsError, match="hidden is 5"):
@@ -222,17 +222,17 @@ def test_python_models_refuse_settings_without_effect():
         (["--ray", "auto"], "--ray is for several processes"),
     ],
 )
-def test_resume_refuses_what_has_no_effect(whole, capsys, options, words):
-    assert_refused(capsys, norewind("resume", whole / "bytes", *options), words)
+def test_resume_rejects_what_has_no_effect(whole, capsys, options, words):
+    assert_rejected(capsys, norewind("resume", whole / "bytes", *options), words)
 
 
-def test_predict_refuses_to_flush_a_task(whole, capsys):
+def test_predict_rejects_to_flush_a_task(whole, capsys):
     code = norewind("predict", whole / "bytes", "anbn", "--flush", 5)
-    assert_refused(capsys, code, "flush is 5.0, but it applies only to files, pipes, kafka")
+    assert_rejected(capsys, code, "flush is 5.0, but it applies only to files, pipes, kafka")
 
 
 def test_options_of_processes_need_shards(streams, tmp_path, capsys):
     for options in (["--jobs", 2], ["--ray", "auto"]):
         code = norewind("train", streams / "rows.csv", *options, "--out", tmp_path / "run")
-        assert_refused(capsys, code, f"{options[0]} is for several processes")
+        assert_rejected(capsys, code, f"{options[0]} is for several processes")
     assert not (tmp_path / "run").exists()

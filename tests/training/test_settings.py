@@ -3,7 +3,7 @@
 import gzip
 
 import pytest
-from run_folders import assert_refused, norewind
+from run_folders import assert_rejected, norewind
 
 from norewind.training.folder import read_settings
 from norewind.training.settings import Settings, SettingsError, read_toml
@@ -49,13 +49,13 @@ def test_options_override_the_file_and_the_file_overrides_the_defaults(whole, tm
 def test_a_config_that_is_wrong_is_rejected_with_an_explanation(whole, tmp_path, capsys, content, words):
     (tmp_path / "config.toml").write_bytes(content)
     code = norewind("train", whole / "text", "--config", tmp_path / "config.toml", "--out", tmp_path / "run")
-    assert_refused(capsys, code, f"{tmp_path / 'config.toml'}: {words}")
+    assert_rejected(capsys, code, f"{tmp_path / 'config.toml'}: {words}")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_missing_config_is_rejected(whole, tmp_path, capsys):
     code = norewind("train", whole / "text", f"--config={tmp_path / 'none.toml'}")
-    assert_refused(capsys, code, "none.toml: cannot be read: No such file")
+    assert_rejected(capsys, code, "none.toml: cannot be read: No such file")
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_a_missing_config_is_rejected(whole, tmp_path, capsys):
     ],
 )
 def test_impossible_options_are_rejected_with_an_explanation(whole, tmp_path, capsys, options, words):
-    assert_refused(capsys, norewind("train", whole / "text", "--out", tmp_path / "run", *options), words)
+    assert_rejected(capsys, norewind("train", whole / "text", "--out", tmp_path / "run", *options), words)
 
 
 def test_a_source_is_needed(capsys):
-    assert_refused(capsys, norewind("train"), "no source: name a file, - for standard input, or a task")
+    assert_rejected(capsys, norewind("train"), "no source: name a file, - for standard input, or a task")
 
 
 @pytest.mark.parametrize(
@@ -122,5 +122,5 @@ def test_more_numbers_beyond_any_use(entry):
 def test_columns_of_a_stream_without_columns_are_rejected(tmp_path, capsys, name, option):
     (tmp_path / name).write_bytes(gzip.compress(b"level\n1\n2\n") if name.endswith("gz") else b"level 1 2")
     code = norewind("train", tmp_path / name, option, "level", "--out", tmp_path / "run")
-    assert_refused(capsys, code, "applies only to rows, and ", "is read as bytes", "zcat FILE.gz")
+    assert_rejected(capsys, code, "applies only to rows, and ", "is read as bytes", "zcat FILE.gz")
     assert not (tmp_path / "run").exists()

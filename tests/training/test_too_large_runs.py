@@ -34,9 +34,9 @@ def test_a_run_that_is_too_large_is_rejected_with_a_size_that_fits(name, monkeyp
 def test_the_suggested_size_fits(monkeypatch):
     settings = Settings(method="uoro", hidden=10**6)
     monkeypatch.setattr("norewind.training.build.available_bytes", lambda: 10**7)
-    with pytest.raises(SettingsError) as refused:
+    with pytest.raises(SettingsError) as rejected:
         build(settings, SYMBOLS)
-    most = int(str(refused.value).split("--hidden ")[1].split()[0])
+    most = int(str(rejected.value).split("--hidden ")[1].split()[0])
     build(replace(settings, hidden=most), SYMBOLS)
     with pytest.raises(SettingsError):
         build(replace(settings, hidden=most + most // 100 + 2), SYMBOLS)

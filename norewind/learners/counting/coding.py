@@ -11,7 +11,7 @@ SILENT, ENCODE, DECODE = range(3)
 _ALL, _TOP, _UNIT = 0xFFFFFFFF, 0xFF000000, ONE.bit_length() - 1
 
 
-def fresh_coder(mode: int) -> np.ndarray:
+def init_coder(mode: int) -> np.ndarray:
     """Create the state of a coder.
 
     Args:

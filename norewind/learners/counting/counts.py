@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 
 from norewind.core import checks
 from norewind.learners.counting import contexts, symbol
-from norewind.learners.counting.coding import SILENT, fresh_coder
-from norewind.learners.counting.plan import CountsRun, initial_run, make_plan, with_aligned_tables, work_of
+from norewind.learners.counting.coding import SILENT, init_coder
+from norewind.learners.counting.plan import CountsRun, allocate_scratch, init_counts, make_plan, with_aligned_tables
 from norewind.learners.learner import Learner
 
 
@@ -66,7 +66,7 @@ class Counts(Learner):
 
     def init(self) -> CountsRun:
         """Create a run that has seen nothing. Nothing is random."""
-        return initial_run(self.plan, self._start)
+        return init_counts(self.plan, self._start)
 
     def scan(
         self,
@@ -132,10 +132,10 @@ class Counts(Learner):
             The run after these symbols.
         """
         run = with_aligned_tables(run)
-        coder = fresh_coder(SILENT) if coder is None else coder
+        coder = init_coder(SILENT) if coder is None else coder
         data = np.zeros(0, np.uint8) if data is None else data
         probabilities = self._expert_probabilities(expert_log_probabilities, len(xs))
-        work = work_of(self.plan, run, self.experts)
+        work = allocate_scratch(self.plan, run, self.experts)
         symbol.learn_chunk(self.plan, run, work, xs, targets, probabilities, coder, data, losses, whole)
         return run
 
@@ -162,7 +162,7 @@ class Counts(Learner):
         checks.check_count("forward", count, len(xs))
         run = run._replace(past=run.past.copy(), lines=run.lines.copy())
         outputs = np.zeros((len(xs), self.symbols), np.float32)
-        work = work_of(self.plan, run, self.experts)
+        work = allocate_scratch(self.plan, run, self.experts)
         probabilities = self._expert_probabilities(expert_log_probabilities, len(xs))
         symbol.predict_chunk(self.plan, run, work, xs, probabilities, outputs[:count])
         return run, outputs

@@ -76,7 +76,7 @@ class CountsRun(NamedTuple):
     maps: np.ndarray
 
 
-class Work(NamedTuple):
+class Scratch(NamedTuple):
     """Scratch arrays of one call.
 
     Attributes:
@@ -136,7 +136,7 @@ def make_plan(
     return _with_regions(plan, chosen, size), run
 
 
-def initial_run(plan: CountsPlan, start: CountsRun) -> CountsRun:
+def init_counts(plan: CountsPlan, start: CountsRun) -> CountsRun:
     """Create a run that has seen nothing.
 
     Args:
@@ -157,7 +157,7 @@ def with_aligned_tables(run: CountsRun) -> CountsRun:
     return run._replace(table=aligned_copy(run.table), maps=aligned_copy(run.maps))
 
 
-def work_of(plan: CountsPlan, run: CountsRun, experts: int) -> Work:
+def allocate_scratch(plan: CountsPlan, run: CountsRun, experts: int) -> Scratch:
     """Allocate the scratch arrays of a call.
 
     Args:
@@ -166,7 +166,7 @@ def work_of(plan: CountsPlan, run: CountsRun, experts: int) -> Work:
         experts: the number of other predictions that are mixed in.
     """
     count = len(plan.multipliers)
-    return Work(
+    return Scratch(
         np.zeros(contexts.FEATURES, np.uint32),
         np.zeros(count, np.uint32),
         np.zeros(count, np.uint32),
@@ -189,7 +189,7 @@ def _without_table(plan: CountsPlan, experts: int, size: float) -> CountsRun:
     start += [0] * (-len(start) % bits.VECTORS)
     guesses = np.array([_guess(history) for history in range(table.HISTORIES)])
     reliability = 1 - 0.5 / (np.arange(table.HISTORIES) + 1.5)
-    histories = table.fresh_cell(np.array([*[guesses] * count, reliability]))
+    histories = table.init_cell(np.array([*[guesses] * count, reliability]))
     return CountsRun(
         np.zeros((0, table.WIDTH), np.uint32),
         np.zeros(contexts.PAST, np.int64),

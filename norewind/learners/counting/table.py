@@ -117,6 +117,6 @@ def adapt(cell, bit):
     return np.uint32(p << 10 | min(n + 1, _CELL_LIMIT))
 
 
-def fresh_cell(p: np.ndarray) -> np.ndarray:
+def init_cell(p: np.ndarray) -> np.ndarray:
     """Create adaptive probabilities with these initial values."""
     return (p * (1 << 22)).astype(np.uint32) << 10

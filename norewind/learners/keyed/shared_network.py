@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.core.run import Nonfinite, NonFiniteError, Run, Update
-from norewind.core.trees import Tree, all_finite, concatenate_trees, strong
+from norewind.core.trees import Tree, all_finite, concatenate_trees, without_weak_types
 from norewind.engines.compilation import compiled_loop
 from norewind.learners.chunks import scan_some
 from norewind.learners.keyed.keyed_program import SlotArrays
@@ -116,10 +116,11 @@ def _program(update: Update, nonfinite: Nonfinite, like: Tree) -> Callable:
 
         def answer():
             state, output = update.transition(run.params, run.newest_state, newest)
-            return run._replace(newest_state=strong(state)), jnp.zeros_like(jax.eval_shape(learn)[1]), output
+            run_after = run._replace(newest_state=without_weak_types(state))
+            return run_after, jnp.zeros_like(jax.eval_shape(learn)[1]), output
 
         run, loss, output = learn() if newest is None else jax.lax.cond(learns, learn, answer)
-        own = without_prng_keys(strong((run.state, run.carry, run.newest_state)))
+        own = without_prng_keys(without_weak_types((run.state, run.carry, run.newest_state)))
         pairs = zip(blocks, own, strict=True)
         blocks = [jax.lax.dynamic_update_index_in_dim(block, part, at, 0) for block, part in pairs]
         return (run._replace(state=None, carry=None, newest_state=None), blocks), (loss, output)

@@ -10,13 +10,14 @@ import numpy as np
 
 from norewind.streams.base_source import BaseSource, SourceStream, closed_on_error
 from norewind.streams.kafka.messages import MESSAGE_COLUMNS
-from norewind.streams.position import RowPosition, check_position, damaged_position_error, init_position
-from norewind.streams.stream import Samples, StreamError, check_count, count_named
+from norewind.streams.position import init_position
+from norewind.streams.stream import Samples, StreamError, check_take_count, count_named
 from norewind.streams.table import columns, scaling
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.parsing import RowReader
+from norewind.streams.table.row_position import check_row_position
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scale_rows
 from norewind.wording import first_few
 
@@ -134,7 +135,7 @@ class RowStream(SourceStream):
                 "order of the source. Sort them or, if they belong to several series, name the column of the keys."
             )
         self._choose()
-        self._series = scaling.nothing_known(self.layout)
+        self._series = scaling.init_series(self.layout)
 
     def _kind(self, name: str, column: InferredKind) -> Kind:
         """Return how to read a column that is used."""
@@ -230,26 +231,21 @@ class RowStream(SourceStream):
         """Continue at a saved position."""
         same = {"format": self._read_options.format, "steps": list(self.steps), "standardise": self._standardise}
         named = {name: value for name, value in (("inputs", self.inputs), ("targets", self.targets)) if value}
-        check_position(position, "rows", RowPosition, same | named)
+        check_row_position(position, same | named)
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds: dict[str, Kind] = dict(position["kinds"])
         self._cycles, self._clock = position["cycles"], position["clock"]
         self._newest_times.extend(position["times"])
-        names, times = position["columns"], [name for name, kind in self.kinds.items() if kind == "time"]
-        if list(self.kinds) != list(dict.fromkeys([*self.inputs, *self.targets])) or set(times) != set(self._cycles):
-            raise damaged_position_error("its kinds or cycles do not match its columns")
-        if self._clock not in ([] if self._newest_times else [None]) + names or len(set(names)) < len(names):
-            raise damaged_position_error("its clock is not one of its columns, or two columns have the same name")
         self._choose()
         self._reader.conversion.restore(position["categories"])
         self._classes_before = len(self.classes) if self._read_options.classes else 0
         self._series = scaling.restored_series(self.layout, position["statistics"], position["waiting"])
-        self._reader.name_columns(names)
+        self._reader.name_columns(position["columns"])
         self._source.start(position)
         self._source.catch_up()
         if self._source.progress.here.offset == 0:
             # The start of another source (see `restart_position`), which may have its columns in another order.
-            self._series = scaling.nothing_known(self.layout)._replace(statistics=self._series.statistics)
+            self._series = scaling.init_series(self.layout)._replace(statistics=self._series.statistics)
             self._newest_times.clear()
             self._reader.read_header()
         self._check_columns(dict.fromkeys(self._reader.columns, InferredKind("number")))
@@ -312,7 +308,7 @@ class RowStream(SourceStream):
         return columns.times_ahead(self._newest_times, rows)
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
-        check_count(count)
+        check_take_count(count)
         rows, problem = self._reader.take(count, patience)
         self._source.progress.note_returned(len(rows.values), problem)
         if not len(rows.values) and self._source.ended:

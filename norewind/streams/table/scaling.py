@@ -115,7 +115,7 @@ def steps_of(horizon: int, steps: Sequence[int] | None = None) -> tuple[int, ...
     return tuple(map(int, steps))
 
 
-def nothing_known(layout: TableLayout, slots: int = 1) -> SeriesStatistics:
+def init_series(layout: TableLayout, slots: int = 1) -> SeriesStatistics:
     """Return the statistics of series without any rows.
 
     Args:
@@ -163,7 +163,7 @@ def restored_series(layout: TableLayout, statistics: list[list[Any]], waiting: A
     Raises:
         StreamError: the arguments do not fit the columns, or have impossible values.
     """
-    series = nothing_known(layout)
+    series = init_series(layout)
     nothing = saved_statistics(series)[0]
     # A column has a newest value if it has any, and its first values until there are enough.
     fits = len(statistics) == layout.columns and all(

@@ -11,7 +11,7 @@ import numpy as np
 from norewind.streams.base_source import SourceStream, closed_on_error
 from norewind.streams.position import Count, SourcePosition, check_position, damaged_position_error, init_position
 from norewind.streams.source import Source
-from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_count, count_named
+from norewind.streams.stream import Samples, Stream, StreamError, check_choice, check_take_count, count_named
 
 if TYPE_CHECKING:
     from norewind.tasks import Text
@@ -55,7 +55,7 @@ class _SymbolStream(SourceStream):
         """Decode up to `limit` symbols: an empty array if it could only skip, None if it needs more bytes."""
 
     def take(self, count: int, patience: float | None = None) -> Samples | None:
-        check_count(count)
+        check_take_count(count)
         source = self._source
         progress = self._source.progress
         problem = None
@@ -326,7 +326,7 @@ class TaskStream(_Alphabet, Stream):
             count: the number of samples. A task never ends, so there are always this many.
             patience: ignored, since a task never waits.
         """
-        check_count(count)
+        check_take_count(count)
         targets = self._chunks.send(count)
         xs = np.append(self._previous, targets[:-1])
         self._previous = targets[-1:]

@@ -1,0 +1,62 @@
+"""The position of a stream of rows: what its columns are, and what is known of their values."""
+
+import sys
+from typing import Annotated, Any
+
+import msgspec
+
+from norewind.streams.position import (
+    Count,
+    MessagesPosition,
+    SourcePosition,
+    check_position,
+    damaged_position_error,
+)
+from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, Kind
+
+# In positions None stands for NaN, which JSON does not have.
+SavedNumber = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+SavedSize = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+# Count, mean, variance, newest value, reach and first values of a column.
+SavedColumn = tuple[Count, SavedNumber, SavedSize, SavedNumber | None, SavedSize, list[SavedNumber]]
+ColumnNames = Annotated[list[str], msgspec.Meta(min_length=1)]
+
+
+class RowPosition(SourcePosition):
+    """The fields of the position of a stream of rows."""
+
+    inside: bool
+    format: str
+    steps: Annotated[list[Count], msgspec.Meta(min_length=1)]
+    standardise: bool
+    columns: list[str]
+    inputs: ColumnNames
+    targets: ColumnNames
+    kinds: dict[str, Kind]
+    cycles: dict[str, list[str]]
+    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
+    clock: str | None
+    times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
+    statistics: list[SavedColumn]
+    waiting: Any
+    messages: MessagesPosition | None = None
+
+
+def check_row_position(position: Any, same: dict[str, Any]) -> None:
+    """Check that a saved position fits a stream of rows, and that its parts fit each other.
+
+    Args:
+        position: a position from a checkpoint, which may be anything.
+        same: options that must have the same value as when the position was saved.
+
+    Raises:
+        StreamError: the position is damaged, belongs to another kind of stream, or was saved with other options.
+    """
+    check_position(position, "rows", RowPosition, same)
+    kinds, names = position["kinds"], position["columns"]
+    times = {name for name, kind in kinds.items() if kind == "time"}
+    used = list(dict.fromkeys([*position["inputs"], *position["targets"]]))
+    if list(kinds) != used or times != set(position["cycles"]):
+        raise damaged_position_error("its kinds or cycles do not match its columns")
+    if position["clock"] not in ([] if position["times"] else [None]) + names or len(set(names)) < len(names):
+        raise damaged_position_error("its clock is not one of its columns, or two columns have the same name")
