@@ -140,7 +140,7 @@ class LeastSquares(RowLearner):
         return LinearModel(*shaped, spreads, variances), rows, run.outputs[None]
 
     def for_keys(self, run: LeastSquaresRun, *, share: bool = False) -> Any:
-        from norewind.learners.keyed.keyed_squares import KeyedLeastSquares
+        from norewind.learners.keyed.keyed_least_squares import KeyedLeastSquares
 
         return super().for_keys(run, share=True) if share else KeyedLeastSquares(self, run)
 

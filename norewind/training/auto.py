@@ -105,10 +105,10 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
         budget: the time that one row may take, in microseconds on one core.
         seed: the seed of the networks.
     """
+    from norewind.learners.class_least_squares import ClassLeastSquares
     from norewind.learners.class_mixture import ClassMixture
-    from norewind.learners.class_squares import ClassSquares
 
-    linear = [ClassSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=f) for f in CLASS_FORGETTING]
+    linear = [ClassLeastSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=f) for f in CLASS_FORGETTING]
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
     learner = ClassMixture([*(Member(one, one.init()) for one in linear), networks], shape.outputs, shape.steps)

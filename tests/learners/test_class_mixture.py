@@ -7,8 +7,8 @@ import pytest
 from stream_pipes import Pipe
 
 from norewind.core.losses import known_cross_entropy
+from norewind.learners.class_least_squares import LEAST_SHARE, ClassLeastSquares
 from norewind.learners.class_mixture import CLASS_SWITCHING, KEPT_COUNT, LEAST_PROBABILITY, PRIOR_COUNT, ClassMixture
-from norewind.learners.class_squares import LEAST_SHARE, ClassSquares
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.mixture import Member
@@ -119,7 +119,7 @@ def test_they_are_learners(steps):
     xs, targets = table(steps)
     mixture = learner(steps)
     check_learner(mixture, mixture.init(), xs, targets)
-    squares = ClassSquares(1, 4, steps=steps)
+    squares = ClassLeastSquares(1, 4, steps=steps)
     check_learner(squares, squares.init(), xs, targets)
 
 
@@ -221,7 +221,7 @@ def test_least_squares_of_classes_are_those_of_ones_and_zeros():
     rng = np.random.default_rng(1)
     xs, targets = rng.normal(size=(80, 2)).astype(np.float32), rng.integers(0, 3, (80, 2)).astype(np.float32)
     targets[9] = np.nan
-    squares, numbers = ClassSquares(2, 3, steps=(1, 4)), LeastSquares(2, 3, steps=(1, 4))
+    squares, numbers = ClassLeastSquares(2, 3, steps=(1, 4)), LeastSquares(2, 3, steps=(1, 4))
     hot = np.where(np.isnan(targets)[:, :, None], np.nan, np.eye(3)[np.nan_to_num(targets).astype(int)])
     run, losses, (made, _) = squares.scan(squares.init(), xs, targets, outputs=True)
     other, expected, (shares, _) = numbers.scan(numbers.init(), xs, hot.reshape(80, 6), outputs=True)

@@ -5,13 +5,13 @@ from keyed_rows import learner
 
 from norewind.core import ModelError
 from norewind.learners import AheadLearner, LeastSquares, NumberMixture
+from norewind.learners.class_least_squares import ClassLeastSquares
 from norewind.learners.class_mixture import ClassMixture
-from norewind.learners.class_squares import ClassSquares
 
 LEARNERS = {
     "AheadLearner": lambda steps: AheadLearner(learner()[0], None, steps),
     "LeastSquares": lambda steps: LeastSquares(2, 1, steps=steps),
-    "ClassSquares": lambda steps: ClassSquares(2, 3, steps=steps),
+    "ClassLeastSquares": lambda steps: ClassLeastSquares(2, 3, steps=steps),
     "NumberMixture": lambda steps: NumberMixture(2, 1, steps=steps),
     "ClassMixture": lambda steps: ClassMixture([], 3, steps),
 }

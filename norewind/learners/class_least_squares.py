@@ -12,7 +12,7 @@ from norewind.learners.least_squares import LeastSquares, LeastSquaresRun
 LEAST_SHARE = 1e-3
 
 
-class ClassSquares(RowLearner):
+class ClassLeastSquares(RowLearner):
     """`LeastSquares` whose targets are classes, encoded as one number per class: 1 for the actual class, else 0.
 
     Targets are numbers of classes, one per step; an unknown one is NaN. Outputs are logarithms of shares, which need
@@ -26,7 +26,7 @@ class ClassSquares(RowLearner):
 
     >>> import numpy as np
     >>> xs = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
-    >>> learner = ClassSquares(2, classes=2)
+    >>> learner = ClassLeastSquares(2, classes=2)
     >>> run, _, _ = learner.scan(learner.init(), xs, (xs[:, :1] > xs[:, 1:]).astype(np.float32))
     >>> learner.forward(run, np.array([[1, -1], [-1, 1]], np.float32))[1].made.argmax(axis=1)
     array([1, 0])
@@ -34,7 +34,7 @@ class ClassSquares(RowLearner):
 
     def __init__(self, inputs: int, classes: int, *, steps: Sequence[int] = (0,), forgetting: float = 1.0):
         self.classes = classes
-        self.steps = check_steps("ClassSquares", steps)
+        self.steps = check_steps("ClassLeastSquares", steps)
         self._numbers = LeastSquares(inputs, classes, steps=steps, forgetting=forgetting, together=True)
 
     def init(self) -> LeastSquaresRun:
