@@ -75,12 +75,13 @@ def build(settings: Settings, shape: StreamShape) -> BuiltLearner:
 
 def _network(settings: Settings, shape: StreamShape) -> BuiltLearner:
     """Build one network, trained by the method that the settings name."""
-    method, learner, init = _single(settings, shape)
-    learner, run = ahead_of(learner, init(), shape, loss_of(settings, shape), method.window, parts=_parts(settings))
+    method, learner, init = _network_parts(settings, shape)
+    parts = _output_parts(settings)
+    learner, run = wrap_ahead(learner, init(), shape, loss_of(settings, shape), method.window, parts=parts)
     return BuiltLearner(learner, run, method.window)
 
 
-def ahead_of(
+def wrap_ahead(
     learner: OnlineLearner | PackedLearner,
     run: Run,
     shape: StreamShape,
@@ -110,7 +111,7 @@ def ahead_of(
     return ahead, ahead.init(run, x, output, target)
 
 
-def _single(settings: Settings, shape: StreamShape) -> tuple[registry.Method, OnlineLearner, Callable[[], Run]]:
+def _network_parts(settings: Settings, shape: StreamShape) -> tuple[registry.Method, OnlineLearner, Callable[[], Run]]:
     """Return the method, its learner, and a function that starts a run. Only that function creates large arrays."""
     method = method_of(settings)
     cell = cell_of(settings, shape)
@@ -192,7 +193,7 @@ def bytes_of(settings: Settings, shape: StreamShape) -> float:
         shape: the sizes that the model must fit.
     """
     if settings.method != registry.AUTO:
-        method, _, init = _single(settings, shape)
+        method, _, init = _network_parts(settings, shape)
         window = method.window
     else:
         # It is large only with many symbols or columns.
@@ -231,7 +232,7 @@ def _auto(settings: Settings, shape: StreamShape) -> BuiltLearner:
         )
     if settings.share:
         single = auto.network(shape, gaussian, seed)
-        return BuiltLearner(*ahead_of(*single, shape, loss_of(settings, shape), parts=_parts(settings)), 1)
+        return BuiltLearner(*wrap_ahead(*single, shape, loss_of(settings, shape), parts=_output_parts(settings)), 1)
     if settings.key is not None:
         return BuiltLearner(*auto.series_of_key(shape), 1)
     if settings.loss == "classes":
@@ -271,7 +272,7 @@ def loss_of(settings: Settings, shape: StreamShape) -> Loss:
     return losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
 
 
-def _parts(settings: Settings) -> int:
+def _output_parts(settings: Settings) -> int:
     """Return how many outputs a target has: a mean, and with `gaussian` a variance."""
     return 2 if settings.loss == "gaussian" else 1
 

@@ -25,7 +25,7 @@ CHANGEABLE = {
     *("stop_if_diverged", "source", "bad", "final", "brokers", "client", "resident"),
 }
 
-# The formats of files by the ends of their names; anything else is read as bytes.
+# File formats by suffix; anything else is read as bytes.
 BY_SUFFIX: dict[str, FormatName] = {suffix: name for name, rows in FORMATS.items() for suffix in rows.suffixes}
 
 PositiveCount = Annotated[int, msgspec.Meta(ge=1)]
@@ -57,7 +57,7 @@ class StreamSettings:
     Attributes:
         source: The stream to learn from: a file, - for standard input, kafka://topic, or a built-in task (anbn,
             brackets).
-        format: The format of the source. auto goes by the end of the file name, such as .csv, and reads anything
+        format: The format of the source. auto goes by the suffix of the file, such as .csv, and reads anything
             else as bytes.
         seed: The seed of the initial weights, the noise and the text of a built-in task.
         bad: What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it.

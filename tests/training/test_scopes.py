@@ -47,7 +47,7 @@ UNSEEN = {"checkpoint_seconds", "flush", "resident", "stop_if_diverged", "top", 
 PAIRS = [(kind, name) for kind in KINDS for name in VALUES]
 
 
-def test_the_walk_is_complete():
+def test_every_setting_is_covered():
     assert {field.name for field in fields(Settings)} == {"source", *VALUES}
     assert SCOPES.keys() <= VALUES.keys()
 
@@ -160,7 +160,7 @@ def test_optimizers_that_choose_their_steps_have_no_rate():
     assert unused == {"obgd": ["rate", "alpha"], "idbd": ["alpha"], "sgd": []}
 
 
-def test_kafka_has_settings_of_its_own():
+def test_kafka_settings():
     topic = Settings("kafka://readings", brokers="localhost:1", group="g", client="f", final=True, bad="skip", flush=2)
     assert without_effect(topic) == []
 
