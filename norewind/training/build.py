@@ -22,7 +22,7 @@ from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import Run
 from norewind.fleets.fleet import Fleet
 from norewind.learners.ahead import AheadLearner
-from norewind.learners.learner import BaseLearner, Learner
+from norewind.learners.learner import BaseLearner, Learner, RowLearner
 from norewind.learners.online import SHORTEST_CHUNK, OnlineLearner, init_online, online
 from norewind.learners.packing import PackedLearner
 from norewind.training import registry
@@ -66,6 +66,14 @@ def build(settings: Settings, shape: StreamShape) -> BuiltLearner:
         raise
     except ValueError as error:
         raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
+    if settings.interval:
+        from norewind.learners.intervals import IntervalLearner
+
+        assert isinstance(built.learner, RowLearner)
+        learner = IntervalLearner(
+            built.learner, settings.interval, targets=shape.targets, gaussian=settings.loss == "gaussian"
+        )
+        built = BuiltLearner(learner, learner.init(built.run), built.window)
     if settings.key is None:
         return built
     assert isinstance(built.learner, Learner)
@@ -202,13 +210,14 @@ def bytes_of(settings: Settings, shape: StreamShape) -> float:
         init = (lambda: _auto(settings, small).run) if is_large else tuple
     width = 8 if settings.precision == "double" else 4
     row = (1 if shape.symbols else shape.inputs) + len(shape.steps) * (shape.outputs + shape.targets)
+    intervals = 4 * shape.horizon * 2 * len(settings.interval) * len(shape.steps) * shape.targets
     pending_rows = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
     experts = EXPERTS if settings.method == registry.AUTO else 1
     try:
         run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(init)))
     except (OverflowError, MemoryError, TypeError):  # JAX raises a TypeError for too many random numbers
         return inf
-    return COPIES * (run + experts * pending_rows) + max(SHORTEST_CHUNK, window) * row * width
+    return COPIES * (run + intervals + experts * pending_rows) + max(SHORTEST_CHUNK, window) * row * width
 
 
 def available_bytes() -> int:

@@ -43,6 +43,11 @@ SYMBOLS = Scope("bytes, text, tasks", lambda run: not run.has_rows)
 PER_LINE = Scope("bytes, text, tasks, per line", lambda run: not run.has_rows and run.per == "line", 'Set per="line".')
 ROWS = Scope("rows", lambda run: run.has_rows, COLUMNS)
 SEASONAL = Scope("rows of numbers without keys", lambda run: run.has_rows and run.loss != "classes" and run.key is None)
+INTERVALS = Scope(
+    "rows of numbers, standardised",
+    lambda run: run.has_rows and run.loss != "classes" and run.standardise,
+    "Classes have probabilities; for numbers, leave out standardise=.",
+)
 CSV = Scope("csv", lambda run: run.kind == "csv")
 TOPICS = Scope("kafka", lambda run: run.source.startswith(SCHEME))
 TASKS = Scope("anbn, brackets", lambda run: run.kind == "task")
@@ -73,6 +78,7 @@ SCOPES: dict[str, Scope] = {
     "period": SEASONAL,
     **dict.fromkeys(("header", "delimiter"), CSV),
     **dict.fromkeys(("brokers", "group", "client"), TOPICS),
+    "interval": INTERVALS,
     "parameters": TASKS,
     "key": ROWS,
     **dict.fromkeys(("share", "resident", "shards"), KEYED),
@@ -85,7 +91,7 @@ SCOPES: dict[str, Scope] = {
 # Settings that commands which train no run folder ignore.
 IGNORED_BY: dict[str, tuple[str, ...]] = {
     "compare": ("top", "copy", "shards", "shard", "predictions", "tensorboard"),
-    "diagnose": ("per", "top", "copy", "period"),
+    "diagnose": ("per", "top", "copy", "period", "interval"),
 }
 
 
