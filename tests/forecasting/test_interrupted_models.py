@@ -231,7 +231,7 @@ def test_threads_wait_for_each_other(learned):
     finally:
         sys.setswitchinterval(switch)
     assert not errors
-    assert model.samples == model.training.saved().entries["position"]["stream"]["lines"] == 50 + len(ROWS)
+    assert model.samples == model.training.snapshot().entries["position"]["stream"]["lines"] == 50 + len(ROWS)
 
 
 def test_a_guard_holds_back_ctrl_c_until_the_end_of_the_outer_block():
