@@ -56,6 +56,8 @@ def test_beyond_a_size_the_oldest_row_is_dropped(tmp_path, monkeypatch):
     assert [waits(labels, id) for id in "cd"] == [True, True]
     labels.add("e", {"wind": "x" * 9000})
     assert len(labels) == 0
+    labels.add("f" * 3000, {})  # ids take space, too
+    assert len(labels) == 0
 
 
 def test_accepted_rows_are_limited_too(tmp_path):
