@@ -200,10 +200,9 @@ class RiverClassifier(_RiverModel, base.Classifier):
 
 
 class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
-    """Scores how unusual a row is: its distance from the expected value, in standard deviations.
+    """Scores how unusual a row is, from 0 to 1; see `norewind.AnomalyDetector`.
 
-    The expected value is the forecast given the previous rows. Only numeric features are used. The arguments are those
-    of `RiverRegressor`.
+    Only numeric features are used. The arguments are those of `RiverRegressor`.
     """
 
     model_class = models.AnomalyDetector
