@@ -83,6 +83,7 @@ def predictions(
             if taken is not None and (count := sample_count(taken)):
                 outputs = windowed.by_sample(outputs_of(*windowed.as_windows(taken, chunk), count // window), count)
                 yield list(opened.score.prediction_entries(*windowed.not_predicted_early(taken, outputs)))
+                opened.score.note_usual(taken, outputs)
                 done += count
             # Without learning there are no windows to wait for.
             at_once = learn and left and (taken is None or settings.flush is not None)

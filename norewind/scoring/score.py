@@ -99,6 +99,14 @@ class Score:
         """
         return len(jax.tree.leaves(samples.xs)[0])
 
+    def note_usual(self, samples: Samples, outputs: Outputs) -> None:
+        """Note samples that were learned from, or that are next in the stream, as usual for later ones.
+
+        Args:
+            samples: consecutive samples.
+            outputs: the outputs of the learner, made before it learned from each of them.
+        """
+
     def end_interval(self) -> dict[str, Any]:
         """Return the `baseline` and other entries of the line of metrics that ends here. Starts a new interval."""
         return {}

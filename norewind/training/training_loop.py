@@ -201,7 +201,9 @@ class Training:
             raise Diverged(f"the loss after sample {before} is not a finite number.", before)
         outputs = self.windowed.by_sample(outputs, count)
         if self._predicts:
-            self._report_predictions(*self.windowed.not_predicted_early(taken, outputs))
+            self._report_predictions(*self.windowed.not_predicted_early(taken, outputs), learned=(taken, outputs))
+        elif outputs is not None:
+            self.score.note_usual(taken, outputs)
         self._unscored.append((taken, losses, outputs))
         self.update_metrics()
         self.hooks.chunk(self.samples, float((losses * self.score.scale).sum()) / count)
@@ -224,6 +226,7 @@ class Training:
         if not len(sample.xs):
             return
         self.run, losses, outputs = self.learner.scan(self.run, sample.xs, sample.targets, outputs=True)
+        self.score.note_usual(sample, outputs)
         self._unscored.append((sample, losses, outputs))
         if self.samples >= self._next_line:
             self._states[self.samples] = self._state()
@@ -292,11 +295,17 @@ class Training:
         if self._predicts and not waits and (new := self.windowed.predict_partial_window(self.outputs_of)):
             self._report_predictions(*new)
 
-    def _report_predictions(self, first: int, samples: Samples, outputs: Outputs) -> None:
+    def _report_predictions(
+        self, first: int, samples: Samples, outputs: Outputs, learned: tuple[Samples, Outputs] | None = None
+    ) -> None:
+        """Pass predictions to the hooks, and note the samples that were learned from before anybody sees them."""
+        entries = list(self.score.prediction_entries(first, samples, outputs)) if self.hooks.predictions else []
+        if learned is not None:
+            self.score.note_usual(*learned)
         if self.hooks.outputs is not None:
             self.hooks.outputs(first, samples, outputs)
         if self.hooks.predictions is not None:
-            self.hooks.predictions(list(self.score.prediction_entries(first, samples, outputs)))
+            self.hooks.predictions(entries)
 
     def outputs_of(self, waiting: Samples) -> Tree:
         """Return the outputs for samples in an incomplete window. Nothing is learned: a copy of the run is used.
