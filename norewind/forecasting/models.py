@@ -162,7 +162,8 @@ class AnomalyDetector(ForecastingModel):
             return 0.0
         score, samples, outputs = found
         assert isinstance(score, RowScore)
-        return score.anomaly_scores(samples, outputs).item()
+        assert self.training is not None
+        return score.anomaly_scores(samples, outputs, self.training.usual_so_far()).item()
 
 
 class Classifier(ForecastingModel):

@@ -179,11 +179,17 @@ class RowScore(NumberScore):
         state.recent = np.concatenate([state.recent, nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
         return super().add(samples, outputs)
 
+    def usual_after(self, samples: Samples | None, outputs: Outputs | None) -> np.ndarray:
+        usual = self.state.anomalies
+        if samples is not None:
+            assert isinstance(outputs, Forecasts)
+            usual = usual.copy()
+            score_rows(usual, *self._values_and_errors(samples, outputs))
+        return usual
+
     def note_usual(self, samples: Samples, outputs: Outputs) -> None:
-        assert isinstance(outputs, Forecasts)
         # Replaced, not changed: the service answers from the state of an earlier row.
-        self.state.anomalies = self.state.anomalies.copy()
-        score_rows(self.state.anomalies, *self._values_and_errors(samples, outputs))
+        self.state.anomalies = self.usual_after(samples, outputs)
 
     def anomaly_scores(self, samples: Samples, outputs: Forecasts, usual: np.ndarray | None = None) -> np.ndarray:
         """Score how unusual consecutive rows are, from 0 to 1, with nine digits; see `norewind.scoring.anomalies`.

@@ -162,7 +162,7 @@ class SeriesModel(RowModel):
             rows_so_far(self.training),
             copy_arrays(self.training.run_so_far()),
             self.stream.statistics_snapshot(),
-            self.score.state.anomalies if isinstance(self.score, RowScore) else None,
+            self.training.usual_so_far(),
         )
 
     def forward(self, state: State, samples: Samples) -> Any:
