@@ -46,14 +46,14 @@ def backtest(model: "Forecaster", data: Any, origins: int | Sequence[int], horiz
     count = len(data)
     horizon = horizon or model.settings.horizon
     last = count - horizon
-    if isinstance(origins, int):
-        origins = np.unique(np.linspace(count // 2, last, origins).astype(int)).tolist()
-    if not origins or min(origins) < 1 or max(origins) > last:
+    chosen = np.linspace(count // 2, last, origins) if isinstance(origins, int) else origins
+    known_rows = sorted({int(origin) for origin in chosen})
+    if not known_rows or known_rows[0] < 1 or known_rows[-1] > last:
         raise StreamError(f"backtest: origins must be from 1 to {last}, so that {horizon} of the {count} rows follow.")
     learning, rows, known = copy.deepcopy(model), iterate_rows(data), 0
     learning.style = None
     entries, places = [], []
-    for origin in sorted(set(origins)):
+    for origin in known_rows:
         learning.fit(islice(rows, origin - known))
         known = origin
         entries += learning.entries_ahead(horizon)
