@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from norewind.engines.cache import keep_compiled
-from norewind.forecasting.frames import FrameStyle, style_of
+from norewind.forecasting.frames import FrameStyle, read_if_packed, style_of
 from norewind.forecasting.guard import Guard, locked, uninterrupted
 from norewind.learners.learner import Forecasts, Learner
 from norewind.plotting import tables
@@ -241,6 +241,7 @@ class ForecastingModel:
             StreamError: the data or one of the rows cannot be read.
             SettingsError: the settings do not fit the data.
         """
+        data = read_if_packed(data)
         is_file = isinstance(data, str | os.PathLike)
         if is_file and y is not None:
             raise StreamError("fit: a file holds its own targets. Leave out y, or pass rows.")

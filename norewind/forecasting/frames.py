@@ -1,12 +1,17 @@
 """Forecasts as data frames, of the kind that a model was fitted on: pandas or Polars."""
 
+import os
 from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from norewind.streams import StreamError
 
 # The number of newest index labels that show how the index goes on.
 KEPT_LABELS = 12
+# Files that are read as frames.
+FRAME_SUFFIXES = (".parquet", ".csv.gz", ".tsv.gz")
 # The two bounds of an interval, in names of columns.
 SIDES = ("low", "high")
 
@@ -41,6 +46,34 @@ def style_of(data: Any, samples: int) -> FrameStyle | None:
         types = {str(name): kind for name, kind in zip(frame.columns, frame.dtypes, strict=True)}
         return FrameStyle("pandas", types, frame.index[-KEPT_LABELS:], samples)
     return None
+
+
+def read_if_packed(data: Any) -> Any:
+    """Read a Parquet file or a compressed table into a frame, with Polars or else pandas; return anything else as is.
+
+    Args:
+        data: the path of a file, or rows.
+
+    Raises:
+        StreamError: the file cannot be read.
+    """
+    path = os.fspath(data) if isinstance(data, str | os.PathLike) else ""
+    if not path.endswith(FRAME_SUFFIXES):
+        return data
+    separator = "\t" if path.endswith(".tsv.gz") else ","
+    try:
+        if find_spec("polars"):
+            import polars
+
+            read = polars.read_parquet if path.endswith(".parquet") else partial(polars.read_csv, separator=separator)
+            return read(path)
+        import pandas
+
+        return pandas.read_parquet(path) if path.endswith(".parquet") else pandas.read_csv(path, sep=separator)
+    except ImportError as error:
+        raise StreamError(f"{path}: install polars, or pandas with pyarrow, to read it ({error}).") from None
+    except Exception as error:  # each package has its own kinds
+        raise StreamError(f"{path}: cannot be read: {error}.") from None
 
 
 def build_frame(style: FrameStyle, columns: Mapping[str, Sequence[Any]], index: Any = None) -> Any:

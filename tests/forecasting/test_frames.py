@@ -82,5 +82,23 @@ def test_a_backtest_uses_nothing_from_later():
         model().backtest(data, origins=[129], horizon=2)
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".csv.gz", ".tsv.gz", ".tsv"])
+def test_files_are_read_as_frames_or_tables(fitted, tmp_path, suffix):
+    path, data = tmp_path / f"tide{suffix}", pd.DataFrame(table())
+    if suffix == ".parquet":
+        pl.DataFrame(table()).write_parquet(path)
+    else:
+        data.to_csv(path, index=False, sep="\t" if "tsv" in suffix else ",")
+    found, expected = model().fit(str(path)).forecast(2), fitted.forecast(2)["tide"].tolist()
+    assert (found if suffix == ".tsv" else found["tide"].to_list()) == expected
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 nothing")
+    for name in ("bad.parquet", "none.csv.gz"):
+        with pytest.raises(StreamError, match=f"{name}: cannot be read"):
+            model().fit(tmp_path / name)
+
+
 def test_a_model_draws_its_forecast(fitted):
     assert "80 % interval" in [text.get_text() for text in fitted.plot(2).legends[0].get_texts()]
