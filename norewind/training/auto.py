@@ -87,7 +87,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         shape.inputs,
         shape.targets,
         steps=shape.steps,
-        models=linear_models(shape.inputs, len(shape.steps) * shape.targets),
+        models=linear_models(shape.inputs, len(shape.steps) * shape.targets, len(shape.known)),
         members=members,
         known=shape.known,
         gaussian=gaussian,
