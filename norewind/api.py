@@ -1,4 +1,4 @@
-"""The names that `import norewind` offers: those used on the first page of the README, and the sub-packages."""
+"""The names that `import norewind` provides: those that most programs need, and the subpackages."""
 
 from norewind import cells, core, errors, estimators, fleets, learners, streams, tasks, testing, training
 from norewind.analysis.compare import compare

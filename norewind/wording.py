@@ -41,6 +41,19 @@ def first_few(words: Sequence[str], most: int = 12) -> str:
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Format rows of cells as lines of text, the first column to the left and the others to the right.
+
+    Args:
+        rows: the cells of each row, as many in all rows.
+
+    >>> aligned([["a", "1"], ["bc", "22"]])
+    ['a    1', 'bc  22']
+    """
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+
+
 def missing_package(package: str, extra: str) -> str:
     """Describe how to install a package that is needed here.
 

@@ -137,8 +137,9 @@ class Served(Kind):
                 await self._send(served, rows, number)
                 self.mark(f"durable {served.durable}")
         except RequestError:
-            pass  # the run no longer learns; `stop` raises the reason
-        await served.stop()
+            pass  # the run no longer learns, for the reason below
+        finally:
+            await served.stop()
         if served.error is not None:
             raise served.error
 

@@ -68,6 +68,7 @@ class Faults:
         self.kind = KINDS[name](name, folder, lambda text: library.faults_mark(text.encode()))
         self.root = folder / "root"
         self.whole = folder / "whole"
+        self.changes = 0
         self.tried, self.outcomes, self.problems = Counter(), Counter(), []
         self.messages: set[str] = set()
         self._known: set[bytes] = set()
@@ -222,7 +223,7 @@ def disturb(library: ctypes.CDLL, names: list[str], points: int | None) -> Itera
             faults = Faults(library, Path(folder).resolve(), name)
             changes = faults.record()
             kinds = [change.kind for change in changes if change.kind != "!"]
-            chosen = spread(len(kinds), points)
+            faults.changes, chosen = len(kinds), spread(len(kinds), points)
             faults.crash_everywhere(changes, chosen)
             writes = {number for number, kind in enumerate(kinds, 1) if kind == "w"}
             faults.fail_everywhere(len(kinds), chosen, writes)
@@ -245,8 +246,14 @@ def main() -> None:
     for name, faults in disturb(library, options.kinds or [*KINDS], options.points):
         tried, now = faults.tried.total(), time.monotonic()
         record = {
-            **{"settings": {"points": options.points}, **versions(), "points": tried, "tried": dict(faults.tried)},
-            **{"outcomes": dict(faults.outcomes), "problems": faults.problems, "seconds": round(now - began, 1)},
+            "settings": {"points": options.points},
+            **versions(),
+            "changes": faults.changes,
+            "points": tried,
+            "tried": dict(faults.tried),
+            "outcomes": dict(faults.outcomes),
+            "problems": faults.problems,
+            "seconds": round(now - began, 1),
         }
         began, points = now, points + tried
         problems += faults.problems

@@ -299,7 +299,7 @@ class Diagnosis:
             for ax, (statistic, title, scale) in zip(panels, PANELS, strict=True):
                 for number, (name, curve) in enumerate(group_by(itemgetter(0), points).items()):
                     values = np.array([(x, *getattr(item, statistic)) for _, x, item in curve], float)
-                    # The variance of a method without noise is only rounding: it has no place on a logarithmic scale.
+                    # The variance of a method without noise is only rounding, and would distort a logarithmic axis.
                     xs, ys, errors = values[(values[:, 1] > ROUNDING_VARIANCE) | (scale == "linear")].T
                     if len(xs):
                         style = figures.curve_style(number, markers=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from norewind.core import checks
 from norewind.core.estimator import Transition
-from norewind.core.structure import Layer, declare, declared_around
+from norewind.core.structure import Layer, declare, wrap_declared
 from norewind.core.trees import Tree
 
 
@@ -283,7 +283,7 @@ def with_readout(cell: Cell, inputs: int, outputs: int, *, hidden: int = 64, sym
         return transition
 
     # A readout does not influence the state.
-    transition = declared_around(cell.transition, around, inside, outside, sizes=(inputs, outputs))
+    transition = wrap_declared(cell.transition, around, inside, outside, sizes=(inputs, outputs))
     return Cell(init, cell.initial_state, transition)
 
 

@@ -149,13 +149,13 @@ def gru(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, reset: 
         return gates[:hidden], gates[hidden:], drive[2 * hidden :]
 
     def transition(params, state, x, product=jnp.matmul):
-        reset, update, drive = gates_of(params, state, x, product)
+        reset_gate, update_gate, drive = gates_of(params, state, x, product)
         if after:
             inner = product(params["candidate"], state) + params["bias"][3 * hidden :]
-            state = (1 - update) * jnp.tanh(drive + reset * inner) + update * state
+            state = (1 - update_gate) * jnp.tanh(drive + reset_gate * inner) + update_gate * state
         else:
-            candidate = jnp.tanh(drive + product(params["candidate"], reset * state))
-            state = update * candidate + (1 - update) * state
+            candidate = jnp.tanh(drive + product(params["candidate"], reset_gate * state))
+            state = update_gate * candidate + (1 - update_gate) * state
         return state, read_out(params["readout"], state)
 
     def fed_by(row):
@@ -288,9 +288,9 @@ def lstm(inputs: int, hidden: int, outputs: int, *, symbols: bool = True, embedd
         fed = params["input"] @ read_input(params["embedding"], x) if embedding else read_input(params["input"], x)
         drive = fed + params["input_bias"]
         drive = drive + product(params["recurrent"], state["h"]) + params["recurrent_bias"]
-        enter, forget, leave, new = drive.reshape(4, hidden)
-        c = jax.nn.sigmoid(forget - 0.3) * state["c"] + jax.nn.sigmoid(enter) * jnp.tanh(new)
-        h = jax.nn.sigmoid(leave) * jnp.tanh(c)
+        input_gate, forget_gate, output_gate, candidate = drive.reshape(4, hidden)
+        c = jax.nn.sigmoid(forget_gate - 0.3) * state["c"] + jax.nn.sigmoid(input_gate) * jnp.tanh(candidate)
+        h = jax.nn.sigmoid(output_gate) * jnp.tanh(c)
         return {"h": h, "c": c}, read_out(params["readout"], h)
 
     def fed_by(row):

@@ -197,7 +197,7 @@ def lru(
     The recurrence is elementwise, so a trace per weight carries its whole influence: an
     estimator that keeps only that is exact. In a `stack`, this is true of the top layer only:
     the weights below also act through the past states of the layers above. A trace per
-    weight of their own layer drops that part, which is most of it if those layers are slow.
+    weight within its own layer drops that part, which is most of it if the layers above are slow.
 
     Reference: Orvieto et al., Resurrecting Recurrent Neural Networks for Long Sequences
     (2023); Zucchet et al., Online learning of long-range dependencies (2023).

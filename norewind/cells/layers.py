@@ -12,7 +12,7 @@ from norewind.cells.cell import Cell
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Transition
 from norewind.core.products import cut_product
-from norewind.core.structure import Product, covered_units, declare, structure_of
+from norewind.core.structure import Product, checked_units, declare, structure_of
 from norewind.core.trees import Tree
 from norewind.core.units import for_each_leaf
 
@@ -95,8 +95,8 @@ def sparse(cell: Cell, reads: np.ndarray) -> Cell:
 
     # Where a gate reaches other units within the step, units read further ones than the matrix says.
     known = (lambda state: matrix) if declared.units else None
-    told = declared._replace(mixing=masked, reads=known, layer=None)
-    return cell._replace(transition=declare(masked(jnp.matmul), **told._asdict()))
+    structure = declared._replace(mixing=masked, reads=known, layer=None)
+    return cell._replace(transition=declare(masked(jnp.matmul), **structure._asdict()))
 
 
 def _in_layers(layers: Sequence[Transition], between: Callable = lambda x: x) -> Transition:
@@ -133,32 +133,32 @@ def _declare_layers(cells: Sequence[Cell], transition: Transition, sizes: tuple[
     def mixing(product):
         if product is cut_product:
             raise ModelError("rflo: in a stack it would also cut what one layer passes to the next. Use snap1.")
-        mixed = [_alone(cell.transition, product) for cell in cells]
+        mixed = [_with_own_product(cell.transition, product) for cell in cells]
 
         def units(params):
             own: list[Any] = [structure_of(layer).units for layer in mixed]
-            below = [_in_stack(of(p), p, start) for of, p, start in zip(own[:-1], params, starts, strict=False)]
+            below = [_units_in_stack(of(p), p, start) for of, p, start in zip(own[:-1], params, starts, strict=False)]
             return (*below, jax.tree.map(lambda leaf: np.asarray(leaf) + starts[-1], own[-1](params[-1])))
 
-        return declare(_in_layers(mixed, partial(_through, product)), units=units)
+        return declare(_in_layers(mixed, partial(_pass_through, product)), units=units)
 
     return declare(transition, mixing=mixing, entries=lambda state: shifted, sizes=sizes)
 
 
-def _alone(transition: Transition, product: Product) -> Transition:
+def _with_own_product(transition: Transition, product: Product) -> Transition:
     """One layer with another product between its units, declared with its units, which it checks when it is traced."""
     declared = structure_of(transition)
     layer = declared.mixing(product) if declared.mixing else transition
     layer = declare(layer, units=structure_of(layer).units or declared.units)
 
     def checked(params, state, x):
-        covered_units("a stack", layer, params, state, x)
+        checked_units("a stack", layer, params, state, x)
         return layer(params, state, x)
 
     return declare(checked, units=structure_of(layer).units)
 
 
-def _in_stack(units: Tree, params: Tree, start: int) -> Tree:
+def _units_in_stack(units: Tree, params: Tree, start: int) -> Tree:
     """The units of a lower layer, counted from `start`.
 
     Weights without a unit, such as a readout, reach the layers above within a step: they get an empty list of units.
@@ -179,7 +179,7 @@ def _one_entry_per_unit(state: Tree) -> Tree:
     return jax.tree.map(entries, state)
 
 
-def _through(product: Callable, vector: jax.Array) -> jax.Array:
+def _pass_through(product: Callable, vector: jax.Array) -> jax.Array:
     """The vector itself, as a product whose matrix has a diagonal of zeros: no unit reads its own entry through it."""
     n = vector.size
     matrix = jnp.zeros((2 * n, 2 * n), vector.dtype).at[n:, :n].set(jnp.eye(n, dtype=vector.dtype))

@@ -95,10 +95,10 @@ def alif(
         fired = state["spikes"]
         current = product(params["recurrent"], fired) + read_input(params["input"], x) + params["bias"]
         voltage = alpha * state["voltage"] + current - jax.lax.stop_gradient(fired)
-        threshold = rho * state["adaptation"] + fired
-        spikes = spike(voltage - 1 - adaptation * threshold)
+        adapted = rho * state["adaptation"] + fired
+        spikes = spike(voltage - 1 - adaptation * adapted)
         trace = kappa * state["trace"] + (1 - kappa) * spikes
-        new = {"voltage": voltage, "adaptation": threshold, "spikes": spikes, "trace": trace}
+        new = {"voltage": voltage, "adaptation": adapted, "spikes": spikes, "trace": trace}
         return new, read_out(params["readout"], trace)
 
     row = np.arange(hidden)

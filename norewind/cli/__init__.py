@@ -1,4 +1,4 @@
-"""The command line. A new command is a function in this folder, and its name in USE or STUDY."""
+"""The command line. A new command is a function in this folder, and its name in RUN_COMMANDS or STUDY_COMMANDS."""
 
 import sys
 
@@ -11,9 +11,9 @@ from norewind.cli.serve_command import serve, watch
 from norewind.cli.study_commands import compare, diagnose, generate
 from norewind.cli.train_command import resume, train, with_config
 
-USE = (train, resume, forecast, predict, sample, plot, serve, watch, check, compress, decompress)
-STUDY = (compare, diagnose, generate)
-COMMANDS = {command.__name__: command for command in (*USE, *STUDY)}
+RUN_COMMANDS = (train, resume, forecast, predict, sample, plot, serve, watch, check, compress, decompress)
+STUDY_COMMANDS = (compare, diagnose, generate)
+COMMANDS = {command.__name__: command for command in (*RUN_COMMANDS, *STUDY_COMMANDS)}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     command = " ".join(arguments[:1])
     # In a study, every ValueError is a mistake in its options.
-    mistakes = (ValueError,) if COMMANDS.get(command) in STUDY else ()
+    mistakes = (ValueError,) if COMMANDS.get(command) in STUDY_COMMANDS else ()
     with command_line("norewind", command, mistakes):
         if arguments == ["--version"]:
             print(f"norewind {norewind.__version__}")

@@ -124,7 +124,7 @@ def _saved_settings(folder: Path) -> str:
 
 
 def _lock_problems(folder: Path) -> Iterator[Problem]:
-    from norewind.training.folder import LOCK_FILE, MARKER, hold
+    from norewind.training.folder import LOCK_FILE, MARKER, lock_folder
 
     path = folder / LOCK_FILE
     if not path.is_file():
@@ -134,7 +134,7 @@ def _lock_problems(folder: Path) -> Iterator[Problem]:
     if path.read_bytes() not in (MARKER, b""):
         yield Problem(f"{path}: it is not the file that norewind wrote.", "Remove it: resume writes it again.")
         return
-    with suppress(PermissionError), hold(folder):
+    with suppress(PermissionError), lock_folder(folder):
         pass
 
 

@@ -49,7 +49,7 @@ class StopOnSignal:
     If SIGHUP is already ignored, as with `nohup`, it stays ignored.
     """
 
-    signal: int | None = None
+    received: int | None = None
 
     def __enter__(self) -> "StopOnSignal":
         ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
@@ -62,17 +62,17 @@ class StopOnSignal:
             signal.signal(number, handler)
 
     def _request(self, number, frame):
-        if self.signal == number == signal.SIGINT:
+        if self.received == number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = number
+        self.received = number
 
     def __call__(self) -> bool:
-        return self.signal is not None
+        return self.received is not None
 
     @property
     def exit_code(self) -> int:
         """The exit code that a shell expects of a process that was ended by a signal."""
-        return 0 if self.signal is None else 128 + self.signal
+        return 0 if self.received is None else 128 + self.received
 
 
 @contextmanager
@@ -138,11 +138,11 @@ def explain_errors(
 
 def _describe_kept(folder: Path | None, remedy: str | None = None) -> str:
     """Describe what is left of a failed run, and what to do."""
-    from norewind.training.folder import last_good
+    from norewind.training.folder import last_good_checkpoint
 
     if folder is None:
         return ""
-    if checkpoint := last_good(folder):
+    if checkpoint := last_good_checkpoint(folder):
         return f" The last good checkpoint, {checkpoint}, is kept.{remedy or f' To continue: norewind resume {folder}'}"
     return f" There was no checkpoint yet.{remedy or ''}"
 

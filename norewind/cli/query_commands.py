@@ -11,6 +11,9 @@ from tyro.conf import Positional
 from norewind.cli.common import as_options, check_range, until_stopped
 from norewind.training.settings import SettingsError, check_scopes, option
 
+# The two bounds of an interval.
+SIDES = ("low", "high")
+
 
 def forecast(
     run: Annotated[Path, Positional],
@@ -80,10 +83,13 @@ def print_csv(entries: list[dict[str, Any]], columns: Sequence[str]) -> None:
 
     time = ["time"] if "time" in entries[0] else []
     names = [*columns, *(f"{column} deviation" for column in columns)] or ["forecast", "probability"]
+    intervals = entries[0].get("interval", {})
+    names += [f"{column} {level} {side}" for column in intervals for level in intervals[column] for side in SIDES]
     rows = []
     for entry in entries:
         values = [*entry["forecast"].values(), *entry["deviation"].values()] if columns else map(entry.get, names)
-        rows.append([entry["for"], *map(entry.get, time), *values])
+        bounds = [bound for levels in entry.get("interval", {}).values() for pair in levels.values() for bound in pair]
+        rows.append([entry["for"], *map(entry.get, time), *values, *bounds])
     sys.stdout.write(comma_separated(["row", *time, *names], rows))
     sys.stdout.flush()
 

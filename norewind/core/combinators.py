@@ -19,7 +19,7 @@ from norewind.core.estimator import (
     sample_counter,
 )
 from norewind.core.noise import as_key
-from norewind.core.structure import Structure, declare, mixed_by, structure_of
+from norewind.core.structure import Structure, declare, structure_of, with_product
 from norewind.core.trees import Tree, where
 
 
@@ -42,7 +42,7 @@ class WindowedTransition:
     def structure(self) -> Structure:
         """The declarations of a single step that also hold for a window."""
         step = structure_of(self.transition)
-        mixing = step.mixing and (lambda product: WindowedTransition(mixed_by(self.transition, product)))
+        mixing = step.mixing and (lambda product: WindowedTransition(with_product(self.transition, product)))
         units, reads = (step.units, step.reads) if step.elementwise else (None, None)
         return Structure(units, reads=reads, mixing=mixing, sizes=step.sizes, entries=step.entries)
 
@@ -106,7 +106,7 @@ def one_step_of(transition: Transition) -> Transition:
     return transition
 
 
-def over_steps(transition: Transition, advance: Callable) -> Callable:
+def carry_over_window(transition: Transition, advance: Callable) -> Callable:
     """Return a function that updates a carry step by step inside a window.
 
     Args:
@@ -118,7 +118,7 @@ def over_steps(transition: Transition, advance: Callable) -> Callable:
     """
     if not isinstance(transition, WindowedTransition):
         return advance
-    inner = over_steps(transition.transition, advance)
+    inner = carry_over_window(transition.transition, advance)
 
     def over_window(params, state, carry, x):
         def body(loop, x):
@@ -129,7 +129,7 @@ def over_steps(transition: Transition, advance: Callable) -> Callable:
     return over_window
 
 
-def step_by_step(transition: Transition, advance: Callable) -> Callable:
+def influence_over_window(transition: Transition, advance: Callable) -> Callable:
     """Return a function that updates an approximation of the influence at every step inside a window.
 
     Args:
@@ -147,7 +147,7 @@ def step_by_step(transition: Transition, advance: Callable) -> Callable:
         point = linearise_state(single, params, state, x)
         return point.state, advance(params, state, carry, x, point)
 
-    return lambda params, state, carry, x, point: over_steps(transition, one_step)(params, state, carry, x)[1]
+    return lambda params, state, carry, x, point: carry_over_window(transition, one_step)(params, state, carry, x)[1]
 
 
 def window(transition: Transition, loss: Loss) -> tuple[Transition, Loss]:
@@ -287,7 +287,7 @@ def average(estimator: Estimator, r: int) -> Estimator:
         )
 
     # The model is evaluated once: of the r results, only the carries and the gradients differ.
-    out_axes = (None, 0, Estimate(loss=cast(Any, None), grad=0, output=None, slope=0))
+    out_axes = (None, 0, Estimate(loss=cast(Any, None), grad=0, output=None, value_grad=0))
     every = _mapped(estimator, r, (None, None, None), _mean_grad, estimator.model, out_axes)
     return every._replace(step=estimator.fast_means.carries or every.step)
 
@@ -391,5 +391,5 @@ def _mean_report(estimator: Estimator) -> ReportFn | None:
 
 
 def _mean_grad(estimate: Estimate) -> Estimate:
-    grad, slope = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), (estimate.grad, estimate.slope))
-    return estimate._replace(grad=grad, slope=slope)
+    grad, value_grad = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), (estimate.grad, estimate.value_grad))
+    return estimate._replace(grad=grad, value_grad=value_grad)

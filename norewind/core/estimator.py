@@ -41,13 +41,13 @@ class Estimate(NamedTuple):
         loss: the loss of the step.
         grad: the estimated gradient, shaped like the parameters.
         output: the output of the model.
-        slope: the gradient of the value that `norewind.td` learns; None from other estimators.
+        value_grad: the gradient of the value that `norewind.td` learns; None from other estimators.
     """
 
     loss: jax.Array
     grad: Tree
     output: Tree
-    slope: Tree = None
+    value_grad: Tree = None
 
 
 # `init(params, state, key) -> carry` makes the carry for the first step; `key` seeds its noise, if it has any.
@@ -63,7 +63,7 @@ ReportFn = Callable[[Tree], dict[str, jax.Array]]
 
 
 class FastMeans(NamedTuple):
-    """Faster ways to a mean gradient than one `step` for each carry or stream, if a method has any.
+    """Optional shortcuts to a mean gradient, faster than one `step` per carry or stream.
 
     Attributes:
         carries: the mean over several carries (see `norewind.average`), which are stacked along a leading axis.
@@ -91,6 +91,17 @@ class Influence(NamedTuple):
     init: Callable[[Tree, Tree], Tree]
     advance: Callable[[Tree, Tree, Tree, Tree, "Linearisation"], Tree]
     product: Callable[[Tree, Tree, Tree], Tree]
+
+    def gradient(self, params: Tree, point: "Linearisation", approximation: Tree) -> Tree:
+        """Return ∂ℓ/∂θ + ∂ℓ/∂s · D, the gradient that the approximation gives.
+
+        Args:
+            params: the parameters.
+            point: the linearisation of the model at this step.
+            approximation: D before the step.
+        """
+        state_grad, direct = point.loss_grads()
+        return jax.tree.map(jnp.add, direct, self.product(params, state_grad, approximation))
 
 
 # D = 0: the method drops all influence of the past.
@@ -184,8 +195,7 @@ class Estimator(NamedTuple):
 
         def step(params, state, carry, x, target):
             point = linearise(model, params, state, x, target)
-            state_grad, direct = point.loss_grads()
-            grad = jax.tree.map(jnp.add, direct, influence.product(params, state_grad, carry))
+            grad = influence.gradient(params, point, carry)
             carry = influence.advance(params, state, carry, x, point)
             return point.state, carry, Estimate(point.loss, grad, point.output)
 

@@ -173,7 +173,7 @@ class Update:
 
     def _learn(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
         state, carry, estimate = self.estimator.step(run.params, run.state, run.carry, x, target)
-        known = {"value": estimate.loss, "grad": estimate.grad, "slope": estimate.slope, "model_state": state}
+        known = {"value": estimate.loss, "grad": estimate.grad, "value_grad": estimate.value_grad, "model_state": state}
         updates, opt_state = self.optimizer.update(
             estimate.grad, at_sample(run.opt_state, run.samples), run.params, **known
         )

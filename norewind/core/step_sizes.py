@@ -13,6 +13,7 @@ import optax
 from norewind.core.trees import Tree, zeros_like
 
 TINY = 1e-8
+ERROR_DECAY = 0.9998  # of the running means of δ² and |δ|, as in the authors' program
 
 
 def obgd(learning_rate: float = 1.0, *, kappa: float = 2.0) -> optax.GradientTransformationExtraArgs:
@@ -60,16 +61,16 @@ class IntentionalState(NamedTuple):
     Attributes:
         steps: the number of updates.
         square: the running mean of the squared slope of every parameter.
-        reach: the running mean of the squared slope in units of its root mean square, summed over the parameters.
-        clip: the running mean of δ².
-        size: the running mean of |δ|, clipped.
+        slope_norm: the running mean of the squared slope in units of its root mean square, summed over the parameters.
+        mean_square_error: the running mean of δ².
+        mean_abs_error: the running mean of |δ|, clipped.
     """
 
     steps: jax.Array
     square: Tree
-    reach: jax.Array
-    clip: jax.Array
-    size: jax.Array
+    slope_norm: jax.Array
+    mean_square_error: jax.Array
+    mean_abs_error: jax.Array
 
 
 def intentional(
@@ -100,7 +101,7 @@ def intentional(
         clip: the largest |δ|, in units of its root mean square.
 
     Returns:
-        The transformation; its `update` needs the loss as `value`, and the slope as `slope` if there is a trace.
+        The transformation; its `update` needs the loss as `value`, and the slope as `value_grad` if there is a trace.
 
     Raises:
         ValueError: `fraction` or `clip` is not above 0, or `decay` is not in [0, 1).
@@ -115,7 +116,6 @@ def intentional(
     _check_above_zero("intentional", fraction=fraction, clip=clip)
     if not 0 <= decay < 1:
         raise ValueError(f"intentional: decay must be at least 0 and below 1, not {decay}.")
-    slow = 0.9998
 
     def init(params):
         return IntentionalState(
@@ -126,20 +126,20 @@ def intentional(
         del params
         steps, error = optax.safe_increment(state.steps), _error(known)
         trace = _scaled(_ratio(1.0, error), updates)
-        slope = trace if known.get("slope") is None else known["slope"]
+        slope = trace if known.get("value_grad") is None else known["value_grad"]
         square = optax.tree.update_moment_per_elem_norm(slope, state.square, b2, 2)
-        spread = jax.tree.map(lambda v: jnp.sqrt(v / (1 - b2**steps)) + TINY, square)
-        reach = decay * state.reach + (1 - decay) * _weighted_square(slope, spread)
-        length = jnp.sqrt(reach / (1 - decay**steps) * _weighted_square(trace, spread))
+        root_mean_square = jax.tree.map(lambda v: jnp.sqrt(v / (1 - b2**steps)) + TINY, square)
+        slope_norm = decay * state.slope_norm + (1 - decay) * _weighted_square(slope, root_mean_square)
+        length = jnp.sqrt(slope_norm / (1 - decay**steps) * _weighted_square(trace, root_mean_square))
         # The first mean is 1, as in the authors' program: at the beginning, hardly anything is clipped.
-        mean_square = slow * state.clip + (1 - slow) * error**2
-        clipped = jnp.minimum(error, clip * jnp.sqrt(mean_square / (1 - slow**steps)))
-        size = slow * state.size + (1 - slow) * clipped
+        mean_square = ERROR_DECAY * state.mean_square_error + (1 - ERROR_DECAY) * error**2
+        clipped = jnp.minimum(error, clip * jnp.sqrt(mean_square / (1 - ERROR_DECAY**steps)))
+        size = ERROR_DECAY * state.mean_abs_error + (1 - ERROR_DECAY) * clipped
         factor = _ratio(clipped, error) * fraction / jnp.maximum(length, TINY)
         if normalise:
-            factor = factor / jnp.maximum(size / (1 - slow**steps), 1e-12)
-        moved = jax.tree.map(lambda g, v: (-factor * g / v).astype(g.dtype), updates, spread)
-        return moved, IntentionalState(jnp.asarray(steps), square, reach, mean_square, size)
+            factor = factor / jnp.maximum(size / (1 - ERROR_DECAY**steps), 1e-12)
+        moved = jax.tree.map(lambda g, v: (-factor * g / v).astype(g.dtype), updates, root_mean_square)
+        return moved, IntentionalState(jnp.asarray(steps), square, slope_norm, mean_square, size)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -229,8 +229,9 @@ def _scaled(factor: jax.Array, tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), tree)
 
 
-def _weighted_square(slope: Tree, spread: Tree) -> jax.Array:
-    return sum(jax.tree.leaves(jax.tree.map(lambda g, v: jnp.sum(jnp.abs(g) ** 2 / v), slope, spread)), jnp.zeros(()))
+def _weighted_square(slope: Tree, root_mean_square: Tree) -> jax.Array:
+    squares = jax.tree.map(lambda g, v: jnp.sum(jnp.abs(g) ** 2 / v), slope, root_mean_square)
+    return sum(jax.tree.leaves(squares), jnp.zeros(()))
 
 
 def _check_above_zero(caller: str, **numbers: float) -> None:

@@ -149,12 +149,12 @@ def declare(
     given = Structure(units, memory, output_units, reads, mixing, layer, sizes, entries)
     if like is None:
         return DeclaredTransition(transition, given)
-    kept = _through_wrapper(transition, like)
-    said = {name: part for name, part in given._asdict().items() if part is not None}
-    return DeclaredTransition(transition, kept._replace(**said))
+    kept = _structure_of_wrapper(transition, like)
+    changed = {name: part for name, part in given._asdict().items() if part is not None}
+    return DeclaredTransition(transition, kept._replace(**changed))
 
 
-def _through_wrapper(wrapped: Transition, inner: Transition) -> Structure:
+def _structure_of_wrapper(wrapped: Transition, inner: Transition) -> Structure:
     """The declarations of a transition that calls another one: those of the inner one, seen from outside."""
     declared = structure_of(inner)
     if not any(part is not None for part in declared):
@@ -188,7 +188,7 @@ def structure_of(transition: Transition) -> Structure:
     return getattr(transition, "structure", Structure())
 
 
-def declared_around(
+def wrap_declared(
     inner: Transition, around: Callable, get: Callable, put: Callable, sizes: tuple[int, int] | None = None
 ) -> Transition:
     """Wrap a transition, and pass on its declarations, except for the output units (the output is a different one).
@@ -213,14 +213,14 @@ def declared_around(
     outer = declared._replace(
         units=put_in(declared.units),
         output_units=None,
-        mixing=mixing and (lambda product: declared_around(mixing(product), around, get, put)),
+        mixing=mixing and (lambda product: wrap_declared(mixing(product), around, get, put)),
         layer=layer and Layer(put_in(layer.rows), put_in(layer.inputs), lambda params: layer.bias(get(params))),
         sizes=sizes,
     )
     return DeclaredTransition(around(inner), outer)
 
 
-def mixed_by(transition: Transition, product: Product) -> Transition:
+def with_product(transition: Transition, product: Product) -> Transition:
     """Replace the product between the units of a model.
 
     Args:
@@ -303,7 +303,7 @@ def reaches_state(transition: Transition, params: Tree, state: Tree, x: Tree) ->
     return jax.tree.unflatten(structure, used[: len(leaves)])
 
 
-def covered_units(caller: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
+def checked_units(caller: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
     """Return the declared unit of every weight, after checking that no weight that reaches the state lacks one.
 
     Args:
@@ -330,8 +330,8 @@ def covered_units(caller: str, transition: Transition, params: Tree, state: Tree
     return index
 
 
-def declared_units(caller: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
-    """Return the `covered_units`, for methods that need one unit per weight, and one entry per unit and leaf.
+def checked_single_units(caller: str, transition: Transition, params: Tree, state: Tree, x: Tree) -> Tree:
+    """Return the `checked_units`, for methods that need one unit per weight, and one entry per unit and leaf.
 
     Args:
         caller: the name of the method, for the message.
@@ -346,7 +346,7 @@ def declared_units(caller: str, transition: Transition, params: Tree, state: Tre
     Raises:
         ModelError: the declaration is missing or incomplete, or there are several units per weight or entries per unit.
     """
-    index = covered_units(caller, transition, params, state, x)
+    index = checked_units(caller, transition, params, state, x)
     if structure_of(transition).entries is not None:
         raise ModelError(f"{caller} needs units with one entry in each leaf of the state, but this model has several.")
     if place := shared_leaf(index, params):

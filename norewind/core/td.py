@@ -84,7 +84,7 @@ def td(estimator: Estimator, *, decay: float, value: Loss = losses.value) -> Est
         value: `value(output, None)` is the value in the output of the model, by default its first number.
 
     Returns:
-        The estimator of the update. Its estimates have the gradient of the value as `slope`.
+        The estimator of the update. Its estimates have the gradient of the value as `value_grad`.
 
     Raises:
         ModelError: `estimator` is not an estimator.

@@ -7,7 +7,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, model_of
-from norewind.core.structure import declared_units, require_declarations
+from norewind.core.structure import checked_single_units, require_declarations
 from norewind.core.trees import real_leaves
 from norewind.core.units import sum_per_unit
 
@@ -75,7 +75,7 @@ def bpdc(transition: Transition, loss: Loss, *, epsilon: float = 2e-3) -> Estima
 
     def step(params, state, carry, x, target):
         size = state_vector(state).size
-        units = declared_units("bpdc", transition, params, state, x)
+        units = checked_single_units("bpdc", transition, params, state, x)
         point = linearise(model, params, state, x, target)
         _, unravel = ravel_pytree(real_leaves(state))
 

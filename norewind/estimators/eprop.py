@@ -2,7 +2,7 @@
 
 from norewind.core.estimator import Estimator, Loss, Transition, model_of
 from norewind.core.products import cut_product
-from norewind.estimators.traces import traces_estimator, unit_by_unit
+from norewind.estimators.traces import traces_estimator, without_cross_terms
 
 
 def eprop(transition: Transition, loss: Loss) -> Estimator:
@@ -47,5 +47,5 @@ def eprop(transition: Transition, loss: Loss) -> Estimator:
     >>> len(carry), jax.tree.structure(estimate.grad) == jax.tree.structure(params)
     (4, True)
     """
-    elementwise = unit_by_unit("eprop", transition, cut_product)
+    elementwise = without_cross_terms("eprop", transition, cut_product)
     return traces_estimator("eprop", model_of(transition, loss), elementwise, model_of(elementwise, loss))

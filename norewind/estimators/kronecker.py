@@ -12,7 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
-from norewind.core.combinators import one_step_of, over_steps
+from norewind.core.combinators import carry_over_window, one_step_of
 from norewind.core.estimator import Estimate, Estimator, Loss, Transition, linearise, linearise_state, model_of
 from norewind.core.noise import Noise, as_key, random_signs
 from norewind.core.structure import Layer, require_declarations, unfed_leaf
@@ -228,7 +228,7 @@ def products_estimator(
         row = ravel_pytree(state_grad)[0]
         past = jax.vmap(lambda u, A: weight_grad(layer, row @ A, u, params))(carry.u, carry.A)
         grad = jax.tree.map(lambda g, grads: g + jnp.sum(grads, axis=0), direct, past)
-        _, carry = over_steps(transition, advance)(params, state, carry, x)
+        _, carry = carry_over_window(transition, advance)(params, state, carry, x)
         return point.state, carry, Estimate(point.loss, grad, point.output)
 
     return Estimator.build(init, step, model)

@@ -9,10 +9,16 @@ from norewind.core import checks
 from norewind.core.estimator import Estimate, Estimator, linearise
 from norewind.core.noise import Noise, as_key, random_signs
 from norewind.core.trees import Tree, norm, weighted_sum, where, zeros_like
-from norewind.estimators.uoro import UOROCarry, influence_of, init_carry, known_grad, paper_normaliser, rest_of
+from norewind.estimators.uoro import (
+    UOROCarry,
+    influence_of,
+    init_carry,
+    make_advance_rest,
+    paper_normaliser,
+)
 
-# κ is averaged over this many times the length of the running means, whose neighbours say nearly the same.
-LONGER = 10
+# κ is averaged over this many lengths of the running means, since successive means are almost equal.
+RATIO_MEMORY = 10
 
 
 class ShrunkCarry(NamedTuple):
@@ -68,11 +74,11 @@ def shrunk(
     c near 1 that it does. c is reported as `shrinkage` in the metrics and by `diagnose`. With
     `per_leaf`, every leaf of the parameters has its own.
 
-    Biased, unless c is 1. Time: that of the method, and K times what `unbiased` adds.
+    Biased, unless c is 1. Time: the method, plus K times what `unbiased` adds.
     Bytes carried: those of the method, K states and 2 K sets of parameters. Needs an estimator
     that carries a deterministic approximation (`Estimator.influence`).
 
-    Reference: ours; after James & Stein, Estimation with quadratic loss (1961).
+    Reference: introduced in norewind; after James & Stein, Estimation with quadratic loss (1961).
 
     Args:
         estimator: the biased estimator.
@@ -100,8 +106,8 @@ def shrunk(
     """
     influence = influence_of("shrunk", estimator)
     _check_options(carries, decay, limit)
-    model, slower = estimator.model, 1 - (1 - decay) / LONGER
-    advance_rest = rest_of(influence, paper_normaliser, noise)
+    model, slower = estimator.model, 1 - (1 - decay) / RATIO_MEMORY
+    advance_rest = make_advance_rest(influence, paper_normaliser, noise)
 
     def init(params, state, key):
         keys = jax.random.split(as_key(key), carries)
@@ -134,7 +140,7 @@ def shrunk(
             (slower * carry.weight + (1 - slower) * known).astype(carry.weight.dtype),
         )
         mean_rest = weighted_sum(loss_tangents / carries, carry.rest.theta_tilde)
-        known_part = known_grad(influence, params, point, carry.approximation)
+        known_part = influence.gradient(params, point, carry.approximation)
         grad = _plus(known_part, shrinkage(new, carries), mean_rest)
         return point.state, new, Estimate(point.loss, grad, point.output)
 

@@ -8,10 +8,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
-from norewind.core.combinators import one_step_of, step_by_step
+from norewind.core.combinators import influence_over_window, one_step_of
 from norewind.core.estimator import Estimator, Influence, Linearisation, Loss, Transition, model_of
-from norewind.core.structure import declared_units, require_declarations
-from norewind.core.trees import Tree, norm, real_leaves
+from norewind.core.structure import checked_single_units, require_declarations
+from norewind.core.trees import Tree, norm, real_leaves, weighted_sum
 from norewind.core.units import Units, components_of, init_trace, sum_per_unit
 from norewind.estimators.traces import Traces, along_traces, next_trace
 
@@ -59,7 +59,7 @@ def sketched(transition: Transition, loss: Loss, *, terms: int = 8) -> Estimator
     `cells.elman`, `cells.gru(..., reset="after")` and `cells.lstm(..., embedding=False)`. Over a window,
     S, L and R are updated at every step.
 
-    Reference: SK-RTRL (2026); Menick et al. (2020) for SnAp-1.
+    Reference: SK-RTRL, github.com/sonaradarcn/sketched-rtrl (2026); Menick et al. (2020) for SnAp-1.
 
     Args:
         transition: one step of the model, `transition(params, state, x) -> (new_state, output)`, or a window of steps.
@@ -97,18 +97,18 @@ def sketched(transition: Transition, loss: Loss, *, terms: int = 8) -> Estimator
         )
 
     def advance(params, state, sketch, x, point):
-        declared_units("sketched", single, params, state, x)
+        checked_single_units("sketched", single, params, state, x)
         return next_sketch(point, Units(units_in(params)), sketch, params)
 
     def product(params, row, sketch):
         weights = ravel_pytree(row)[0] @ sketch.left
         traced = along_traces(Units(units_in(params)), row, sketch.traces, params)
-        return jax.tree.map(lambda t, r: t if r is None else t + _weighted(weights, r), traced, sketch.right)
+        return jax.tree.map(lambda t, r: t if r is None else t + weighted_sum(weights, r), traced, sketch.right)
 
     def report(carry):
         return {"error_bound": error_bound(carry)}
 
-    influence = Influence(init, step_by_step(transition, advance), product)
+    influence = Influence(init, influence_over_window(transition, advance), product)
     return Estimator.of_influence(influence, model_of(transition, loss), report=report)
 
 
@@ -165,7 +165,7 @@ def next_sketch(point: Linearisation, units: Units, sketch: SketchedCarry, param
 
     new_right = jax.tree.map(combined, params, right, from_traces)
 
-    # Rounding and underflow add to the error as well, and to that of a difference of squares by their root.
+    # Add bounds on rounding and underflow. In a difference of squares, the error is the root of theirs.
     tiny = size * jnp.finfo(flat.dtype).eps
     total = jnp.maximum(jnp.trace(square), 0)
     dropped = jnp.sum(jnp.maximum(values[: size - rank], 0)) + (tiny * total if rank < size else 0)
@@ -218,7 +218,3 @@ def _dot(a: Tree, b: Tree) -> jax.Array:
 
 def _entry(tree: Tree, i: int) -> Tree:
     return jax.tree.map(lambda leaf: leaf[i], tree)
-
-
-def _weighted(weights: jax.Array, stack: jax.Array) -> jax.Array:
-    return jnp.tensordot(weights.astype(jnp.finfo(stack.dtype).dtype), stack, 1)

@@ -8,9 +8,9 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from norewind.core import checks
-from norewind.core.combinators import one_step_of, step_by_step
+from norewind.core.combinators import influence_over_window, one_step_of
 from norewind.core.estimator import Estimator, Influence, Linearisation, Loss, Transition, model_of
-from norewind.core.structure import covered_units, reads_of, require_declarations, structure_of
+from norewind.core.structure import checked_units, reads_of, require_declarations, structure_of
 from norewind.core.trees import Tree, real_leaves
 from norewind.core.units import Units, by_component, colours_of, components_of, for_each_leaf, init_trace, positions_of
 from norewind.estimators.traces import Traces, along_traces, next_trace, snap1
@@ -102,14 +102,14 @@ def snapn(transition: Transition, loss: Loss, *, order: int = 2) -> Estimator:
         return along_traces(units, row, traces, params)
 
     def advance(params, state, traces, x, point):
-        index = covered_units("snapn", single, params, state, x)
+        index = checked_units("snapn", single, params, state, x)
         _, reads = reads_in(state)
         positions = positions_of(declared.entries, len(traces), real_leaves(point.state))
         with jax.ensure_compile_time_eval():
             colours = colours_of(index, params, reads)
         return next_masked(point, positions, reached_in(params, reads), colours, reads, traces)
 
-    influence = Influence(init, step_by_step(transition, advance), product)
+    influence = Influence(init, influence_over_window(transition, advance), product)
     return Estimator.of_influence(influence, model_of(transition, loss))
 
 

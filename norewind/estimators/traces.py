@@ -49,7 +49,7 @@ def snap1(transition: Transition, loss: Loss) -> Estimator:
     Time: one evaluation of the model, and 1 + k reverse derivatives, where k is the number of
     entries of a unit; O(1) per weight. Bytes carried: k sets of parameters (without the
     readout). Needs a model that declares which unit each weight feeds, and that is elementwise
-    or declares how its units mix (`norewind.declare` with `units` and `elementwise` or `mixing`).
+    or declares how its units mix (`norewind.declare` with `units`, and `reads="own"` or `mixing`).
 
     Reference: Menick et al., A Practical Sparse Approximation for Real Time Recurrent
     Learning (2020).
@@ -73,7 +73,7 @@ def snap1(transition: Transition, loss: Loss) -> Estimator:
     [(16, 4), (16, 4)]
     """
     model = estimator.model_of(transition, loss)
-    return traces_estimator("snap1", model, unit_by_unit("snap1", transition), model)
+    return traces_estimator("snap1", model, without_cross_terms("snap1", transition), model)
 
 
 def rflo(transition: Transition, loss: Loss) -> Estimator:
@@ -120,7 +120,7 @@ def rflo(transition: Transition, loss: Loss) -> Estimator:
     >>> jax.tree.structure(estimate.grad) == jax.tree.structure(params)
     True
     """
-    elementwise = unit_by_unit("rflo", transition, cut_product)
+    elementwise = without_cross_terms("rflo", transition, cut_product)
     model, gradient_model = estimator.model_of(transition, loss), estimator.model_of(elementwise, loss)
     return traces_estimator("rflo", model, elementwise, gradient_model)
 
@@ -183,18 +183,17 @@ def lstm97(transition: Transition, loss: Loss) -> Estimator:
         return next_trace(immediate, product(params, row, trace), trace)
 
     def step(params, state, carry, x, target):
-        structure.declared_units("lstm97", transition, params, state, x)
+        structure.checked_single_units("lstm97", transition, params, state, x)
         point = estimator.linearise(model, params, state, x, target)
         # The cut: of ∂ℓ/∂s, only the part of the memory cell is used.
-        state_grad, direct = point.loss_grads()
-        grad = jax.tree.map(jnp.add, direct, product(params, state_grad, carry))
+        grad = influence.gradient(params, point, carry)
         return point.state, advance(params, state, carry, x, point), Estimate(point.loss, grad, point.output)
 
     influence = Influence(init, advance, product)
     return Estimator.build(lambda params, state, key: init(params, state), step, model, influence=influence)
 
 
-def unit_by_unit(caller: str, transition: Transition, product: structure.Product = own_product) -> Transition:
+def without_cross_terms(caller: str, transition: Transition, product: structure.Product = own_product) -> Transition:
     """The same model with its derivatives between units removed, so that each unit depends only on itself.
 
     Args:
@@ -218,17 +217,17 @@ def unit_by_unit(caller: str, transition: Transition, product: structure.Product
             "cells.lstm(..., embedding=False), or declare it for your own model with "
             "norewind.declare(transition, units=..., mixing=...)."
         )
-    elementwise = structure.mixed_by(transition, product)
+    elementwise = structure.with_product(transition, product)
     if structure.structure_of(elementwise).units is None:
         raise ModelError(f"{caller}: the model declares mixing, but not which unit each weight feeds (units).")
     return elementwise
 
 
 def units_of(elementwise: Transition, params: Tree) -> Units:
-    """The units of a model, as declared by a transition from `unit_by_unit`.
+    """The units of a model, as declared by a transition from `without_cross_terms`.
 
     Args:
-        elementwise: the transition from `unit_by_unit`.
+        elementwise: the transition from `without_cross_terms`.
         params: the parameters.
 
     Returns:
@@ -245,7 +244,7 @@ def init_traces(caller: str, elementwise: Transition, params: Tree, state: Tree)
 
     Args:
         caller: the name of the method, for the message.
-        elementwise: the transition from `unit_by_unit`.
+        elementwise: the transition from `without_cross_terms`.
         params: the parameters.
         state: the state before the first step.
 
@@ -308,7 +307,7 @@ def next_traces(own_point: Linearisation, units: Units, traces: Traces, params: 
     feed several units, this holds for the units of one colour.
 
     Args:
-        own_point: the linearisation of the transition from `unit_by_unit`.
+        own_point: the linearisation of the transition from `without_cross_terms`.
         units: the units of the model.
         traces: the traces G before the step.
         params: the parameters.
@@ -344,7 +343,7 @@ def traces_estimator(caller: str, model: Model, elementwise: Transition, gradien
     Args:
         caller: the name of the method, for messages.
         model: the model whose gradients are estimated.
-        elementwise: the transition from `unit_by_unit`.
+        elementwise: the transition from `without_cross_terms`.
         gradient_model: a model with the same values, whose derivatives give the gradient within a step.
 
     Returns:
@@ -362,10 +361,9 @@ def traces_estimator(caller: str, model: Model, elementwise: Transition, gradien
         return next_traces(own_point, units_of(elementwise, params), traces, params)
 
     def step(params, state, carry, x, target):
-        structure.covered_units(caller, elementwise, params, state, x)
+        structure.checked_units(caller, elementwise, params, state, x)
         point = estimator.linearise(gradient_model, params, state, x, target)
-        state_grad, direct = point.loss_grads()
-        grad = jax.tree.map(jnp.add, direct, product(params, state_grad, carry))
+        grad = influence.gradient(params, point, carry)
         carry = advance_from(gradient_model.transition, params, state, carry, x, point)
         return point.state, carry, Estimate(point.loss, grad, point.output)
 

@@ -13,7 +13,6 @@ from norewind.core.estimator import (
     Estimator,
     FastMeans,
     Influence,
-    Linearisation,
     Loss,
     Transition,
     linearise,
@@ -62,12 +61,12 @@ def paper_normaliser(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
     return square_root(numerator / (denominator + EPSILON)) + EPSILON
 
 
-def _released(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+def released_normaliser(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
     return jnp.sqrt((numerator + 1e-5) / (denominator + 1e-5))
 
 
 Normaliser = Callable[[jax.Array, jax.Array], jax.Array]
-NORMALISERS: dict[str, Normaliser] = {"paper": paper_normaliser, "released": _released}
+NORMALISERS: dict[str, Normaliser] = {"paper": paper_normaliser, "released": released_normaliser}
 
 
 def merge(normaliser: Normaliser, past: tuple[Tree, Tree], new: tuple[Tree, Tree]) -> tuple[Tree, Tree]:
@@ -177,11 +176,11 @@ def unbiased(
     `unbiased(snap1(*window(transition, loss)))`. Weights without a trace (shared by several
     units, such as an embedding) are allowed here: they belong to the rest.
 
-    Unbiased for frozen parameters, like UORO. Time: that of the method and of UORO together, and two
-    more products of a row with D. Bytes carried: D, one state and one set of parameters. Needs an
+    Unbiased for frozen parameters, like UORO. Time: the method plus UORO, and two more
+    products of a row with D. Bytes carried: D, one state and one set of parameters. Needs an
     estimator that carries a deterministic approximation (`Estimator.influence`).
 
-    Reference: ours; Tallec & Ollivier (2017), with any approximation as control variate.
+    Reference: introduced in norewind; Tallec & Ollivier (2017), with any approximation as control variate.
 
     Args:
         estimator: the biased estimator.
@@ -214,7 +213,7 @@ def unbiased(
     if clip is not None and not clip > 0:
         raise ValueError(f"clip must be above 0, not {clip!r}.")
     model = estimator.model
-    advance_rest = rest_of(influence, NORMALISERS[rho], noise, decay, clip)
+    advance_rest = make_advance_rest(influence, NORMALISERS[rho], noise, decay, clip)
 
     def init(params, state, key):
         return init_carry(params, state, key)._replace(approximation=influence.init(params, state))
@@ -223,7 +222,7 @@ def unbiased(
         point = linearise(model, params, state, x, target)
         after = influence.advance(params, state, carry.approximation, x, point)
         new, loss_tangent = advance_rest(params, point, carry, after)
-        known = known_grad(influence, params, point, carry.approximation)
+        known = influence.gradient(params, point, carry.approximation)
         grad = combine(loss_tangent, carry.theta_tilde, jnp.ones_like(loss_tangent), known)
         return point.state, new, Estimate(point.loss, grad, point.output)
 
@@ -238,7 +237,7 @@ def unbiased(
         after = influence.advance(params, state, before, x, point)
         advance = jax.vmap(lambda carry: advance_rest(params, point, carry._replace(approximation=before), after))
         new, loss_tangents = advance(carries)
-        known = known_grad(influence, params, point, before)
+        known = influence.gradient(params, point, before)
         return point.state, new, mean_of_all(point, loss_tangents, carries, known)
 
     def streams_step(params, states, carries, xs, targets):
@@ -279,20 +278,7 @@ def influence_of(caller: str, estimator: Estimator) -> Influence:
     return estimator.influence
 
 
-def known_grad(influence: Influence, params: Tree, point: Linearisation, approximation: Tree) -> Tree:
-    """Return ∂ℓ/∂θ + ∂ℓ/∂s · D, the gradient without the rest of the influence.
-
-    Args:
-        influence: how D is multiplied.
-        params: the parameters.
-        point: the model at this step.
-        approximation: D before the step.
-    """
-    state_grad, direct = point.loss_grads()
-    return jax.tree.map(jnp.add, direct, influence.product(params, state_grad, approximation))
-
-
-def rest_of(
+def make_advance_rest(
     influence: Influence, normaliser: Normaliser, noise: Noise, decay: float = 1.0, clip: float | None = None
 ) -> Callable:
     """Return the function that advances s̃ ⊗ θ̃, the estimate of what an approximation D leaves over.

@@ -88,7 +88,8 @@ class Store:
             layout = layout or about.get("layout", "")
             expected = {"format": str(KEYS_FORMAT), "layout": layout}
             if not about and write:
-                self._base.executemany("INSERT INTO about VALUES (?, ?)", expected.items())
+                # One statement is one transaction: a kill leaves both lines or none.
+                self._base.execute("INSERT INTO about VALUES ('format', :format), ('layout', :layout)", expected)
             elif about != expected:
                 raise CheckpointError(
                     f"{self.path}: its keys were trained with another model, method, optimizer or set of columns. "

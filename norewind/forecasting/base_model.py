@@ -106,7 +106,7 @@ class ForecastingModel:
 
     @uninterrupted
     def _saved(self) -> SavedRun | None:
-        return self.training.saved() if self.training else None
+        return self.training.snapshot() if self.training else None
 
     @uninterrupted
     @in_precision
@@ -268,7 +268,7 @@ class ForecastingModel:
                     hooks.metrics(line)
                 with self._guard:
                     self._metric_lines += lines
-                    self._continue(training.saved())
+                    self._continue(training.snapshot())
                     labels = self.labels
             except BaseException:
                 self.settings, self.labels = before, labels

@@ -13,6 +13,7 @@ from norewind.forecasting.predict import open_at_end, training_at_end
 from norewind.learners.horizon import nearest_steps
 from norewind.learners.learner import RowLearner
 from norewind.scoring.class_score import ClassScore
+from norewind.scoring.interval_score import bounds_in_units
 from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
@@ -35,14 +36,16 @@ class Forecast(NamedTuple):
 
     Attributes:
         entries: one per row, ready to be written as JSON: the number of the row (`for`), its `time` if the times of the
-            table are regular, the number of rows ahead (`step`), and the `forecast` with its `deviation`, both by
-            column, or a class with its `probability`.
+            table are regular, the number of rows ahead (`step`), and the `forecast` with its `deviation` and perhaps
+            its `interval`, all by column, or a class with its `probability`.
         columns: the names of the targets; empty for a class.
         means: forecasts, by row and target. A target with too few values, or with a constant value, is forecast to
             keep its last value.
         deviations: standard deviations of the same shape; NaN where they are not known yet.
         recent: the newest rows: values, earlier forecasts of them, and the deviations of those, by row and target.
         warning: how rows beyond the horizon are forecast, as a sentence; None if there are none.
+        levels: the coverage of each interval.
+        bounds: the lower and upper bound of each level in turn, by row, bound and target.
     """
 
     entries: list[dict[str, Any]]
@@ -51,6 +54,8 @@ class Forecast(NamedTuple):
     deviations: np.ndarray = np.zeros((0, 0))
     recent: np.ndarray = np.zeros((0, 0, 3))
     warning: str | None = None
+    levels: Sequence[float] = ()
+    bounds: np.ndarray = np.zeros((0, 0, 0))
 
     def figure(self) -> "Figure":
         """Draw the newest rows and the forecasts, as a Matplotlib figure."""
@@ -58,7 +63,8 @@ class Forecast(NamedTuple):
 
         ahead = np.stack([self.means, self.deviations], axis=-1)
         times = [entry["time"] for entry in self.entries if "time" in entry]
-        return rows_figure(self.recent, self.columns, self.entries[0]["for"] - 1, ahead, times)
+        bands = {level: self.bounds[:, 2 * place : 2 * place + 2] for place, level in enumerate(self.levels)}
+        return rows_figure(self.recent, self.columns, self.entries[0]["for"] - 1, ahead, times, bands)
 
 
 def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Forecast:
@@ -69,7 +75,8 @@ def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Fo
     times move on. Deviations are those that the model forecasts (`--loss gaussian`), or its
     errors over the newest rows. Beyond the horizon the variances add up, to at most that of
     the column, but no deviation is less than the change of the column over as many rows,
-    among its newest values. Classes are forecast only up to the horizon.
+    among its newest values. Beyond the horizon, intervals grow in proportion to the deviations, and their coverage is
+    not guaranteed. Classes are forecast only up to the horizon.
 
     Args:
         settings: the settings of the run.
@@ -103,20 +110,53 @@ def forecast_next_rows(settings: Settings, training: Training, rows: int | None 
     assert isinstance(score, RowScore)
     rows = rows or score.horizon
     means, deviations = _means_and_deviations(settings, training, learner, score, rows)
+    bounds = _bounds(training, learner, score, means, deviations)
     rows_ahead = zip(means.tolist(), deviations.tolist(), strict=True)
     values = [{"forecast": score.by_column(mean), "deviation": score.by_column(spread)} for mean, spread in rows_ahead]
-    warning = _beyond_horizon(training, score.horizon, rows)
-    return Forecast(_entries(training, values), score.columns, means, deviations, score.state.recent, warning)
+    for value, row in zip(values, bounds.tolist(), strict=True):
+        if score.levels:
+            value["interval"] = score.intervals_by_column(row)
+    warning = _beyond_horizon(training, score, rows)
+    entries, recent = _entries(training, values), score.state.recent
+    return Forecast(entries, score.columns, means, deviations, recent, warning, score.levels, bounds)
 
 
-def _beyond_horizon(training: Training, horizon: int, rows: int) -> str | None:
+def _bounds(
+    training: Training, learner: RowLearner, score: RowScore, means: np.ndarray, deviations: np.ndarray
+) -> np.ndarray:
+    """Return the bounds of forecasts, by row, bound and target: beyond the horizon, those of its last row, widened."""
+    horizon, rows = score.horizon, len(means)
+    if not score.levels:
+        return np.zeros((rows, 0, len(score.columns)))
+    center, scale = _scales_of_forecasts(training, score)
+    bounds = bounds_in_units(score.bounds(learner.upcoming(training.run_so_far())), center, scale)[:rows]
+    if rows <= horizon:
+        return bounds
+    wider = (deviations[horizon:] / deviations[horizon - 1])[:, None]
+    distances = bounds[horizon - 1] - means[horizon - 1]
+    return np.concatenate([bounds, means[horizon:, None] + wider * distances])
+
+
+def _scales_of_forecasts(training: Training, score: RowScore) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and deviation of every target when each of the next rows was forecast; NaN where unknown."""
+    scales = training.windowed.rows.scales_ahead(score.horizon)
+    scales = np.pad(scales, ((score.horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
+    # Each row is forecast with the nearest step that reaches it, made some rows before the newest one.
+    made_at = -1 - nearest_steps(score.steps)[0]
+    return scales[made_at, :, 0], scales[made_at, :, 1]
+
+
+def _beyond_horizon(training: Training, score: RowScore, rows: int) -> str | None:
     """Describe how rows beyond the horizon are forecast; None if there are none."""
+    horizon = score.horizon
     if rows <= horizon:
         return None
     which = f"row {rows} is" if rows == horizon + 1 else f"rows {horizon + 1} to {rows} are"
     unknown = training.windowed.rows.unknown_ahead()
     kept = f", while {first_few(unknown, 5)} keep{'s' if len(unknown) == 1 else ''} the last value" if unknown else ""
     how = f"the model is given its own forecasts in place of rows{kept}"
+    if score.levels:
+        how += ", and their intervals grow with the deviations, without a guaranteed coverage"
     remedy = f"To forecast all of them directly, train with horizon={rows}."
     return f"{which} beyond the horizon of {horizon}: {how}. {remedy}"
 
@@ -135,26 +175,21 @@ def _means_and_deviations(
     """Forecast numbers directly up to the horizon, then from the forecasts."""
     stream, run = training.windowed.rows, training.run_so_far()
     horizon, width = score.horizon, len(score.columns)
-    # Each row is forecast with the nearest step that reaches it, made `late` rows before the newest one.
-    late, reached = nearest_steps(score.steps)
-    made_at = -1 - late
-    # Mean and deviation of every target after each of the last rows; NaN until there are enough rows.
-    scales = stream.scales_ahead(horizon)
-    scales = np.pad(scales, ((horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
-    center, scale = scales[..., 0], scales[..., 1]
+    center, scale = _scales_of_forecasts(training, score)
     means, deviations = score.means_and_deviations(learner.upcoming(run))
-    means, deviations = center[made_at] + scale[made_at] * means, scale[made_at] * deviations
-    errors = (deviations if score.gaussian else score.recent_errors()[reached])[:rows]
+    means, deviations = center + scale * means, scale * deviations
+    errors = (deviations if score.gaussian else score.recent_errors()[nearest_steps(score.steps)[1]])[:rows]
     means, deviations = list(means[:rows]), list(errors)
     changes = score.recent_changes(rows)
+    center, scale = center[-1], scale[-1]  # of the newest row, for all later rows
     for row in range(1, rows - horizon + 1):
         x = stream.future_inputs(means[row - 1], row)
         run, (outputs, _) = learner.forward(run, x[None])
         mean, deviation = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
-        means.append(center[-1] + scale[-1] * mean)
-        new = scale[-1] * deviation if score.gaussian else errors[horizon - 1]
+        means.append(center + scale * mean)
+        new = scale * deviation if score.gaussian else errors[horizon - 1]
         added = np.sqrt(new**2 + deviations[-horizon] ** 2)
-        added = np.minimum(added, np.fmax(new, scale[-1] if settings.standardise else np.inf))
+        added = np.minimum(added, np.fmax(new, scale if settings.standardise else np.inf))
         deviations.append(np.fmax(added, changes[horizon + row - 1]))
     # Until there are enough values to scale by, forecast the last one, as the predictions do.
     return np.where(np.isnan(means), stream.newest_targets(), means), np.array(deviations)
@@ -221,6 +256,7 @@ def _folder_forecasts(folder: Path, rows: int) -> Iterator[dict[str, Any]]:
             outputs, mean, deviation, newest, rows_so_far = fleet.upcoming(record)
             means, spreads = score.means_and_deviations(outputs)
             means, spreads = mean + deviation * means, deviation * spreads
+            bounds = bounds_in_units(score.bounds(outputs), mean, deviation)
             # Until there are enough values to scale by, forecast the last one, as the predictions do.
             means = np.where(np.isnan(means), newest, means)
             for step in range(min(rows, len(means))):
@@ -228,4 +264,6 @@ def _folder_forecasts(folder: Path, rows: int) -> Iterator[dict[str, Any]]:
                 entry["forecast"] = score.by_column(means[step].tolist())
                 if score.gaussian:
                     entry["deviation"] = score.by_column(spreads[step].tolist())
+                if score.levels:
+                    entry["interval"] = score.intervals_by_column(bounds[step].tolist())
                 yield entry

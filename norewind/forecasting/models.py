@@ -35,7 +35,8 @@ class Forecaster(ForecastingModel):
         horizon: how many rows ahead to forecast; every row up to this one is forecast. `only_steps=(1, 6, 24)`
             selects some of them. With 0, the targets are those of the same row.
         inputs: the columns to forecast from; by default all numeric columns except row counters and timestamps.
-        settings: other settings of `norewind train`, such as `method="uoro"` or `loss="gaussian"`.
+        settings: other settings of `norewind train`, such as `interval=(0.8, 0.95)`, `method="uoro"` or
+            `loss="gaussian"`.
 
     >>> import math, norewind
     >>> model = norewind.Forecaster(targets="tide").fit({"tide": math.sin(hour / 2)} for hour in range(300))
@@ -90,6 +91,23 @@ class Forecaster(ForecastingModel):
             One entry per row, like those of `forecast`.
         """
         return self._ahead("deviation", rows)
+
+    def intervals(self, rows: int = 1) -> list[Any]:
+        """Return the intervals of the forecasts of the next rows, one for each level of the setting `interval`.
+
+        Args:
+            rows: the number of rows.
+
+        Returns:
+            One entry per row, like those of `forecast`: `(low, high)` by level, where None means that this side is
+            unbounded.
+
+        Raises:
+            SettingsError: the model was made without `interval=`.
+        """
+        if not self.settings.interval:
+            raise SettingsError("this model has no intervals: make it with interval=0.9, or several levels.")
+        return self._ahead("interval", rows)
 
     @uninterrupted
     @in_precision

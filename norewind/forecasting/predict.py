@@ -17,7 +17,7 @@ from norewind.training.folder import SavedRun
 from norewind.training.open_stream import OpenedStream, open_stream
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
-from norewind.training.windows import WindowedStream, count_of
+from norewind.training.windows import WindowedStream, sample_count
 
 
 def predictions(
@@ -80,7 +80,7 @@ def predictions(
         while not should_stop():
             left = chunk if limit is None else min(chunk, (limit - done) // window)
             taken = windowed.take(left, settings.flush) if left else None
-            if taken is not None and (count := count_of(taken)):
+            if taken is not None and (count := sample_count(taken)):
                 outputs = windowed.by_sample(outputs_of(*windowed.as_windows(taken, chunk), count // window), count)
                 yield list(opened.score.prediction_entries(*windowed.not_predicted_early(taken, outputs)))
                 done += count

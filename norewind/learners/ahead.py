@@ -11,7 +11,7 @@ from norewind.core import checks
 from norewind.core.estimator import Loss
 from norewind.core.run import NonFiniteError, Run, nonfinite_error
 from norewind.core.trees import Tree
-from norewind.learners.horizon import check_steps, is_not_forecast, same_length, upcoming_forecasts
+from norewind.learners.horizon import check_same_length, check_steps, is_not_forecast, upcoming_forecasts
 from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Forecasts, RowLearner
 from norewind.learners.online import OnlineLearner
@@ -129,7 +129,7 @@ class AheadLearner(RowLearner):
         Raises:
             NonFiniteError: a number was not finite; it holds the last good run.
         """
-        same_length(xs, targets)
+        check_same_length(xs, targets)
         count = len(xs) if count is None else count
         # At the first rows, there is nothing to learn from yet.
         idle = min(count, max(0, -((int(run.samples) - self.delay) // self.window)))

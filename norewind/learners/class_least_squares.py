@@ -15,7 +15,7 @@ LEAST_SHARE = 1e-3
 class ClassLeastSquares(RowLearner):
     """`LeastSquares` whose targets are classes, encoded as one number per class: 1 for the actual class, else 0.
 
-    Targets are numbers of classes, one per step; an unknown one is NaN. Outputs are logarithms of shares, which need
+    Targets are class indices, one per step; an unknown one is NaN. Outputs are logarithms of shares, which need
     not add up to one.
 
     Args:
@@ -52,7 +52,7 @@ class ClassLeastSquares(RowLearner):
     ) -> tuple[LeastSquaresRun, np.ndarray, Forecasts]:
         """Learn from a chunk of rows; see `Learner.scan`.
 
-        Targets are numbers of classes (rows, steps), and losses are squared errors of the shares. Outputs are always
+        Targets are class indices (rows, steps), and losses are squared errors of the shares. Outputs are always
         returned, because they cost nothing extra.
         """
         targets = np.asarray(targets, np.float32)[:, :, None]

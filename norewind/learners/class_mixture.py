@@ -113,7 +113,7 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
     Args:
         steps: the steps, in rows ahead.
         run: the state of the mixture, changed in place.
-        targets: numbers of classes (rows, steps); NaN means unknown.
+        targets: class indices (rows, steps); NaN means unknown.
         logits: the members' forecasts (rows, forecasts, steps × classes).
         losses: where to write the losses.
         forecasts: where to write the forecasts made at the rows.

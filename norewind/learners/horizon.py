@@ -37,7 +37,7 @@ def check_steps(caller: str, steps: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(int, found))
 
 
-def same_length(xs: Any, targets: Any) -> None:
+def check_same_length(xs: Any, targets: Any) -> None:
     """Check that there are as many targets as inputs.
 
     Args:

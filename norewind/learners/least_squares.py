@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.horizon import check_steps, exchange, same_length, upcoming_forecasts
+from norewind.learners.horizon import check_same_length, check_steps, exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
 from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
 
@@ -111,7 +111,7 @@ class LeastSquares(RowLearner):
         Targets are (rows, steps × targets), and losses are squared errors, ½ Σ (output − target)². Outputs are always
         returned, because they cost nothing extra.
         """
-        same_length(xs, targets)
+        check_same_length(xs, targets)
         return run, *self._learn(run, xs, targets, count)
 
     def forward(self, run: LeastSquaresRun, xs: Any, *, count: int | None = None) -> tuple[LeastSquaresRun, Forecasts]:

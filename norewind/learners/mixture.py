@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from norewind.core.trees import Tree
-from norewind.learners.horizon import check_steps, same_length
+from norewind.learners.horizon import check_same_length, check_steps
 from norewind.learners.learner import Forecasts, Learner, RowLearner
 
 
@@ -84,7 +84,7 @@ class MixtureRun(NamedTuple):
 
 
 class RowMixture(RowLearner):
-    """Abstract base class of learners of rows that mix the forecasts of their members with forecasts of their own.
+    """Abstract base class of learners of rows that mix their members' forecasts with their own.
 
     Args:
         members: other learners of the same steps.
@@ -133,7 +133,7 @@ class RowMixture(RowLearner):
         self, run: MixtureRun, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
     ) -> tuple[MixtureRun, np.ndarray, Forecasts]:
         """Learn from a chunk of rows; see `Learner.scan`. Outputs are always returned: they cost nothing extra."""
-        same_length(xs, targets)
+        check_same_length(xs, targets)
         count = len(xs) if count is None else count
         runs, others = scan_all(self.members, run.members, xs, targets, count)
         losses, forecasts = self.mix(run.mixture, others, xs, targets, count)

@@ -316,7 +316,7 @@ class OnlineLearner(Learner):
             The run after the reset.
 
         Raises:
-            ModelError: `when` is not boolean, or has not one entry per stream.
+            ModelError: `when` is not boolean, or does not have one entry per stream.
         """
         check_nothing_pending(run, "reset")
         mask = when if isinstance(when, jax.Array | np.ndarray) else np.asarray(when)

@@ -1,8 +1,9 @@
 """Figures in one common style. Curves also differ in line style and marker, not only in colour."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib
@@ -229,7 +230,12 @@ def classes_figure(recent: np.ndarray, name: Callable[[int], str], last: int) ->
 
 
 def rows_figure(
-    recent: np.ndarray, columns: Sequence[str], last: int, ahead: np.ndarray | None = None, times: Sequence[Any] = ()
+    recent: np.ndarray,
+    columns: Sequence[str],
+    last: int,
+    ahead: np.ndarray | None = None,
+    times: Sequence[Any] = (),
+    bands: Mapping[float, np.ndarray] = MappingProxyType({}),
 ) -> Figure:
     """Draw the newest values of each target with earlier forecasts of them, and optionally forecasts of the next rows.
 
@@ -239,6 +245,7 @@ def rows_figure(
         last: the number of the newest row.
         ahead: forecasts of the next rows and their standard deviations (NaN if unknown), of shape (steps, targets, 2).
         times: when the next rows are due, if known.
+        bands: intervals of the forecasts by level (steps, 2, targets); by default those of Gaussian errors.
     """
     count = min(PANELS, len(columns), recent.shape[1])
     figure, axes = new_figure(count, 1, panel=(8, 4.2 if count == 1 else 2.6), sharex=True)
@@ -253,9 +260,14 @@ def rows_figure(
             means, spreads = np.moveaxis(ahead[:, place], -1, 0)
             ax.axvline(last + 0.5, color=GRAY, linewidth=0.8)
             ax.plot(steps, means, "o-", color=COLORS[0], linewidth=1.4, markersize=3, label="forecast of the next rows")
-            band = 1.96 * np.where(np.isnan(spreads), 0, spreads)
-            label = "95 % interval (Gaussian errors)"
-            ax.fill_between(steps, means - band, means + band, color=COLORS[0], alpha=0.15, linewidth=0, label=label)
+            for level, bounds in bands.items():
+                low, high = (np.where(np.isfinite(bound), bound, np.nan) for bound in bounds[..., place].T)
+                label = f"{100 * level:g} % interval"
+                ax.fill_between(steps, low, high, color=COLORS[0], alpha=0.15, linewidth=0, label=label)
+            if not bands:
+                band = 1.96 * np.where(np.isnan(spreads), 0, spreads)
+                low, high, label = means - band, means + band, "95 % interval (Gaussian errors)"
+                ax.fill_between(steps, low, high, color=COLORS[0], alpha=0.15, linewidth=0, label=label)
         elif not known.any():
             ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
         ax.set_ylabel(drawable(columns[place]))

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class MetricsEntry(NamedTuple):
-    """A number in the lines of metrics. Reports of a run take what they say about it from here.
+    """A number in the lines of metrics. Figures, Prometheus and the live page take their descriptions from here.
 
     Attributes:
         meaning: the meaning of the number, as a sentence.

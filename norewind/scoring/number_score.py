@@ -6,18 +6,31 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from norewind.core.losses import log_variance
 from norewind.engines.kernels import kernel
 from norewind.fleets.fleet import KeyedOutputs
 from norewind.fleets.store import KeyErrors, Store
+from norewind.scoring.interval_score import (
+    bounds_in_units,
+    by_level,
+    init_sums,
+    interval_entries,
+    interval_table,
+    score_intervals,
+)
 from norewind.scoring.metrics import ROW_LOSSES, SIMPLE_FORECASTS
 from norewind.scoring.score import Outputs, RowOutputs, ScoreState, StepScore, place_of
 from norewind.scoring.tally import Sums, mean, running_sum
 from norewind.streams.stream import Samples
 from norewind.wording import counted, seven_digits
 
+# The largest number of steps whose errors are written with every line of metrics.
+LOGGED_STEPS = 200
+# The number of targets whose errors are written with every line of metrics.
+LOGGED_TARGETS = 8
 # The number of keys listed at the end, and the minimum number of their scored rows.
 WORST_KEYS, MIN_SCORED_ROWS = 5, 20
 
@@ -26,10 +39,15 @@ class NumberState(ScoreState, kw_only=True):
     """The state of a `NumberScore`.
 
     Attributes:
+        intervals: sums of `score_intervals` in the interval between two lines; empty without intervals.
         baseline: the number of errors of the mean so far in the interval, and the sum of their squares.
         persistence: the same for the last known value.
     """
 
+    sums = ("intervals",)
+
+    # Checkpoints of earlier versions have none.
+    intervals: np.ndarray = msgspec.field(default_factory=lambda: init_sums(0, 0, 0))
     baseline: Sums = (0, 0.0)
     persistence: Sums = (0, 0.0)
 
@@ -44,35 +62,59 @@ class NumberScore(StepScore):
         columns: the names of the targets.
         loss: "squared" or "gaussian".
         steps: the forecast steps, in rows ahead.
+        levels: the coverage of each interval; outputs end with their bounds.
     """
 
-    def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int]):
+    def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int], levels: Sequence[float] = ()):
         super().__init__(steps)
-        self.columns = list(columns)
+        self.columns, self.levels = list(columns), tuple(levels)
         self.gaussian = loss == "gaussian"
         self.unit, self.simple_forecasts = ROW_LOSSES[loss]
         self.scale = (1 if self.gaussian else 2) / (len(self.columns) * len(self.steps))
-        self.state = NumberState()
+        self.state = NumberState(intervals=self._no_intervals())
+
+    def _no_intervals(self) -> np.ndarray:
+        return init_sums(len(self.levels), len(self.steps), len(self.columns)) if self.levels else init_sums(0, 0, 0)
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
         targets = samples.targets.astype(np.float64)
         self.state.baseline = _with_squares(self.state.baseline, targets)
         self.state.persistence = _with_squares(self.state.persistence, targets - samples.last)
+        if self.levels:
+            assert outputs is not None
+            assert not isinstance(outputs, np.ndarray)
+            means, _ = self.means_and_deviations(outputs.due)
+            bounds = np.ascontiguousarray(self.bounds(outputs.due), np.float64)
+            deviations = np.ascontiguousarray(samples.scales[..., 1], np.float64)
+            score_intervals(self.state.intervals, np.array(self.levels), targets, means, bounds, deviations)
         return super().add(samples)
 
     def end_interval(self) -> dict[str, Any]:
-        line = {"baseline": mean(self.state.baseline), "persistence": mean(self.state.persistence)}
+        squares, last = mean(self.state.baseline), mean(self.state.persistence)
         self.state.baseline = self.state.persistence = (0, 0.0)
         if self.gaussian:
-            squares = line["baseline"]
-            return {"baseline": None if squares is None else (squares + np.log(2 * np.pi)) / 2}
+            line = {"baseline": None if squares is None else (squares + np.log(2 * np.pi)) / 2}
+        else:
+            line = {"baseline": squares, "persistence": last}
+        if self.levels:
+            sums, self.state.intervals = self.state.intervals, self._no_intervals()
+            line |= interval_entries(sums, self.levels, self.columns[:LOGGED_TARGETS], logged_places(self.steps))
         return line
+
+    @property
+    def logged_steps(self) -> list[int]:
+        """The steps whose errors a line of metrics has."""
+        return [self.steps[place] for place in logged_places(self.steps)]
+
+    def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
+        return interval_table(lines, self.logged_steps)
 
     def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Yield, for each row, the forecasts made there, and how good the newest forecast of this row was.
 
-        All are in the units of the stream. The surprise is the root mean square of the errors in
-        standard deviations.
+        All are in the units of the stream. With intervals, `interval` has the bounds of the forecast and
+        `prediction_interval` those of the prediction, rounded outwards. The surprise is the root mean square of the
+        errors in standard deviations.
 
         Args:
             first: the number of the first row.
@@ -84,18 +126,32 @@ class NumberScore(StepScore):
         predictions, errors = self.predictions_and_errors(samples, outputs)
         _, deviations = self.means_and_deviations(outputs.made)
         deviations = ((samples.scales_after if self.horizon else samples.scales)[..., 1] * deviations).tolist()
+        ahead, earlier = self._intervals(samples, outputs) if self.levels else ([], [])
         predictions, has_prediction = predictions.tolist(), self.has_prediction(samples).tolist()
         for i, values in enumerate(samples.values.tolist()):
             entry = self.first_entries(first + i, samples, i)
             if self.horizon:
                 entry["forecast"] = self.by_column(forecasts[i])
+                if self.levels:
+                    entry["interval"] = self.intervals_by_column(ahead[i])
             if self.gaussian:
                 entry["deviation"] = self.by_column(deviations[i])
             if has_prediction[i]:
                 target = dict(zip(self.columns, map(_as_sent, values), strict=False))
                 entry |= {"prediction": self.by_column(predictions[i]), "target": target}
+                if self.levels:
+                    entry["prediction_interval"] = self.intervals_by_column(earlier[i])
                 entry["surprise"] = self.surprise(errors[i])
             yield entry
+
+    def _intervals(self, samples: Samples, outputs: RowOutputs) -> tuple[list, list]:
+        """Return the bounds of the forecasts made at each row, and of the nearest earlier forecast of each row."""
+        made, due = self.bounds(outputs.made), self.bounds(outputs.due)[..., : len(self.columns)]
+        after, before = samples.scales_after, samples.scales[:, : len(self.columns)]
+        return tuple(
+            bounds_in_units(bounds, scales[..., 0], scales[..., 1]).tolist()
+            for bounds, scales in ((made, after), (due, before))
+        )
 
     def forecasts_in_units(self, samples: Samples, outputs: RowOutputs) -> np.ndarray:
         """Convert the forecasts made at each row to the units of the stream.
@@ -149,11 +205,34 @@ class NumberScore(StepScore):
         Args:
             outputs: outputs of the learner.
         """
-        width = outputs.shape[1] // (2 if self.gaussian else 1)
+        width = outputs.shape[1] // self._parts
         forecasts = np.asarray(outputs[:, :width], np.float64, order="C")
         if not self.gaussian:
             return forecasts, np.ones(forecasts.shape)
-        return forecasts, np.exp(log_variance(np.asarray(outputs[:, width:], np.float64)) / 2)
+        return forecasts, np.exp(log_variance(np.asarray(outputs[:, width : 2 * width], np.float64)) / 2)
+
+    @property
+    def _parts(self) -> int:
+        """How many outputs there are for each step and target."""
+        return (2 if self.gaussian else 1) + 2 * len(self.levels)
+
+    def bounds(self, outputs: np.ndarray) -> np.ndarray:
+        """Return the standardised bounds in outputs, lower and upper of each level in turn (rows, bounds, outputs).
+
+        Args:
+            outputs: outputs of the learner.
+        """
+        bounds = 2 * len(self.levels)
+        width = outputs.shape[1] // self._parts
+        return np.asarray(outputs)[:, (self._parts - bounds) * width :].reshape(len(outputs), bounds, width)
+
+    def intervals_by_column(self, bounds: Sequence[Sequence[float]]) -> dict[str, Any]:
+        """Arrange bounds in units by column and level, or by step, column and level.
+
+        Args:
+            bounds: for each bound, its values for all columns, or for all steps and columns.
+        """
+        return self._arranged([by_level(one, self.levels) for one in zip(*bounds, strict=True)])
 
     def by_column(self, values: Sequence[float]) -> dict[str, Any]:
         """Arrange numbers by column, or by step and column, rounded to the seven digits of a forecast.
@@ -161,10 +240,14 @@ class NumberScore(StepScore):
         Args:
             values: the numbers of all columns, or of all steps and columns.
         """
-        rounded, width = list(map(seven_digits, values)), len(self.columns)
-        if len(rounded) == width:
-            return dict(zip(self.columns, rounded, strict=True))
-        steps = (rounded[start : start + width] for start in range(0, len(rounded), width))
+        return self._arranged(list(map(seven_digits, values)))
+
+    def _arranged(self, values: list[Any]) -> dict[str, Any]:
+        """Arrange values by column, or by step and column."""
+        width = len(self.columns)
+        if len(values) == width:
+            return dict(zip(self.columns, values, strict=True))
+        steps = (values[start : start + width] for start in range(0, len(values), width))
         return self.by_step([dict(zip(self.columns, step, strict=True)) for step in steps])
 
 
@@ -190,6 +273,15 @@ def _to_units(outputs, scales, values, forecasts):
             forecasts[row, i] = values[row, i] if np.isnan(forecast) else forecast
 
 
+def logged_places(steps: Sequence[int]) -> list[int]:
+    """Select the places of the steps whose errors a line of metrics has: all, or an evenly spaced selection.
+
+    Args:
+        steps: all steps.
+    """
+    return np.unique(np.linspace(0, len(steps) - 1, LOGGED_STEPS).round().astype(int)).tolist()
+
+
 class KeyedScore(NumberScore):
     """Scores forecasts of the rows of many keys, each standardised by its own past.
 
@@ -200,15 +292,23 @@ class KeyedScore(NumberScore):
         loss: "squared" or "gaussian".
         steps: the forecast steps, in rows (of the same key) ahead.
         name: converts a key to its name.
+        levels: the coverage of each interval.
     """
 
-    def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int], name: Callable[[bytes], Any]):
-        super().__init__(columns, loss, steps)
+    def __init__(
+        self,
+        columns: Sequence[str],
+        loss: str,
+        steps: Sequence[int],
+        name: Callable[[bytes], Any],
+        levels: Sequence[float] = (),
+    ):
+        super().__init__(columns, loss, steps, levels)
         self.name = name
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
         assert isinstance(outputs, KeyedOutputs)
-        return super().add(outputs.samples)
+        return super().add(outputs.samples, outputs)
 
     def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Yield predictions as for a single series, with the key.
@@ -229,13 +329,13 @@ class KeyedScore(NumberScore):
         return {"sample": number, "key": self.name(samples.keys[i])} | place_of(samples, i)
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
-        """Describe the keys with the largest errors.
+        """Describe the keys with the largest errors, and the intervals of all keys together.
 
         Args:
-            lines: unused.
+            lines: the lines of metrics.
             folder: the run folder.
         """
-        return worst_keys([folder], self.name)
+        return "\n".join(filter(None, [worst_keys([folder], self.name), super().closing_text(lines, folder)]))
 
 
 def worst_keys(folders: Iterable[Path], name: Callable[[bytes], Any]) -> str:

@@ -10,24 +10,20 @@ from norewind.engines.kernels import kernel
 from norewind.learners.horizon import PERIODS
 from norewind.learners.learner import Forecasts
 from norewind.scoring.metrics import SIMPLE_FORECASTS, last_half
-from norewind.scoring.number_score import NumberScore, NumberState
+from norewind.scoring.number_score import LOGGED_TARGETS, NumberScore, NumberState, logged_places
 from norewind.scoring.score import RECENT_ROWS, Outputs
 from norewind.scoring.tally import mean
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
 from norewind.streams.table.scaling import clipped
-from norewind.wording import counted, digits
+from norewind.wording import aligned, counted, digits
 
-# The number of targets whose errors are written with every line of metrics, and whose newest values are kept.
-LOGGED_TARGETS = 8
 # The share of the newest squared errors that is kept from row to row.
 ERROR_DECAY = 1 - 1 / RECENT_ROWS
 # A larger error, in standard deviations, counts as this large in the deviations of forecasts.
 LARGEST_ERROR = 10.0
 # Over fewer pairs of values, the size of changes is too uncertain.
 MIN_CHANGES = 10
-# The largest number of steps whose errors are written with every line of metrics.
-LOGGED_STEPS = 200
 # The number of steps in the table; the others are in the figure.
 TABLE_STEPS = 8
 # The number of targets in the table; the others are in metrics.jsonl.
@@ -82,12 +78,12 @@ class Summary(NamedTuple):
         for name, errors in self.errors.items():
             cells = [f"{self.losses[name]:.4f}"] if name in self.losses else [""] if self.losses else []
             rows.append([name, *cells, *(f"{value:.4g}" for column in columns for value in errors[column])])
-        lines = _aligned(rows)
+        lines = aligned(rows)
         if self.by_step:
             chosen = sorted({round(place) for place in np.geomspace(1, len(self.steps), TABLE_STEPS)})
             rows = [["RMSE in σ, rows ahead", *(str(self.steps[place - 1]) for place in chosen)]]
             rows += [[name, *(f"{errors[place - 1]:.4f}" for place in chosen)] for name, errors in self.by_step.items()]
-            lines += _aligned(rows)
+            lines += aligned(rows)
         if (more := len(self.errors[MODEL_TITLE]) - len(columns)) > 0:
             lines.append(f"The errors of {more} other targets are in metrics.jsonl.")
         best, fraction = self.best_simple()
@@ -111,7 +107,7 @@ class RowState(NumberState, kw_only=True):
         recent: for the newest rows, the values, the forecasts of them, and their deviations.
     """
 
-    sums = ("seasonal", "errors", "squares", "recent_squares")
+    sums = ("intervals", "seasonal", "errors", "squares", "recent_squares")
     newest = ("recent",)
 
     rows: Count
@@ -136,16 +132,25 @@ class RowScore(NumberScore):
         loss: "squared" or "gaussian".
         steps: the forecast steps, in rows ahead.
         period: the season in rows, if it is known.
+        levels: the coverage of each interval.
     """
 
-    def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int] = (1,), period: int | None = None):
-        super().__init__(columns, loss, steps)
+    def __init__(
+        self,
+        columns: Sequence[str],
+        loss: str,
+        steps: Sequence[int] = (1,),
+        period: int | None = None,
+        levels: Sequence[float] = (),
+    ):
+        super().__init__(columns, loss, steps, levels)
         self.periods = [period] if period else list(PERIODS)
         # How many rows ago is the newest known value of each simple forecast, by forecast and step.
         self._ago = np.array([self.delays, *(-(-self.delays // rows) * rows for rows in self.periods)])
         # The forecasts that are compared: the model, the mean, the last value, and the values one period ago.
         forecasts, width = 3 + len(self.periods), len(self.columns)
         self.state: RowState = RowState(  # pyright: ignore[reportIncompatibleVariableOverride]
+            intervals=self._no_intervals(),
             rows=0,
             seasonal=np.zeros((len(self.periods), 2)),
             errors=np.zeros((forecasts, len(self.steps), width, 3)),
@@ -168,7 +173,7 @@ class RowScore(NumberScore):
         center, deviation = scales[:, :width, 0], scales[:, :width, 1]
         nearest = np.stack([values, center + deviation * means[:, :width], deviation * spreads[:, :width]], axis=-1)
         state.recent = np.concatenate([state.recent, nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
-        return super().add(samples)
+        return super().add(samples, outputs)
 
     def end_interval(self) -> dict[str, Any]:
         line, state = super().end_interval(), self.state
@@ -186,7 +191,7 @@ class RowScore(NumberScore):
         if errors[0, ..., 0].any():
             line["errors"] = {name: self._errors(errors[place].sum(axis=0)) for name, place in forecasts.items()}
             if len(self.steps) > 1:
-                logged = squares[:, logged_steps(range(len(self.steps)))].tolist()
+                logged = squares[:, logged_places(self.steps)].tolist()
                 line["by_step"] = {
                     name: [_root_mean(*sums) for sums in logged[place]] for name, place in forecasts.items()
                 }
@@ -258,7 +263,7 @@ class RowScore(NumberScore):
             loss = float(_mean([line.get(entry) for line in last], weights))
             if not self.gaussian and not np.isnan(loss):
                 losses[title] = loss
-        return Summary(int(weights.sum()), losses, errors, logged_steps(self.steps), by_step)
+        return Summary(int(weights.sum()), losses, errors, self.logged_steps, by_step)
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """Format the summary as a table.
@@ -268,12 +273,7 @@ class RowScore(NumberScore):
             folder: unused.
         """
         result = self.summary(lines)
-        return result.table() if result else ""
-
-
-def logged_steps(steps: Sequence[int]) -> list[int]:
-    """Select the steps whose errors a line of metrics has under `by_step`: all, or an evenly spaced selection."""
-    return [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, LOGGED_STEPS).round().astype(int))]
+        return "\n".join(filter(None, [result.table() if result else "", super().closing_text(lines, folder)]))
 
 
 def _mean(values: list[Any], weights: Sequence[float] | np.ndarray, power: int = 1) -> np.ndarray:
@@ -282,12 +282,6 @@ def _mean(values: list[Any], weights: Sequence[float] | np.ndarray, power: int =
     known = np.where(np.isnan(powers), 0, np.reshape(weights, (-1, *[1] * (powers.ndim - 1))))
     total, count = (known * np.nan_to_num(powers)).sum(axis=0), known.sum(axis=0)
     return np.where(count > 0, total / np.where(count > 0, count, 1), np.nan) ** (1 / power)
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    """Format rows of cells as lines of text, the first column to the left and the others to the right."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
 @kernel

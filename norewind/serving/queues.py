@@ -51,17 +51,17 @@ class Incoming(BaseSource):
         self._queue: list[tuple[dict[str, Any], bytes]] = []
         self._queue_bytes = 0
         self._changed = threading.Condition()
-        self._hurry = False
+        self._at_once = False
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> bool:
+    def add(self, rows: list[tuple[dict[str, Any], bytes]], *, at_once: bool = False) -> bool:
         """Add rows, all or none.
 
         Args:
             rows: rows with their lines.
-            hurry: read them without waiting for more.
+            at_once: read them without waiting for more.
 
         Returns:
             Whether they were added; False if there would be too many, or if the source is closed.
@@ -72,7 +72,7 @@ class Incoming(BaseSource):
                 return False
             self._queue += rows
             self._queue_bytes = size
-            self._hurry = self._hurry or hurry
+            self._at_once = self._at_once or at_once
             self._changed.notify()
         return True
 
@@ -98,11 +98,11 @@ class Incoming(BaseSource):
                 self._changed.wait_for(lambda: self._queue or self.closed, POLL_SECONDS)
                 if self._queue:
                     self._changed.wait_for(
-                        lambda: len(self._queue) >= MAX_BATCH or self.closed or self._hurry, GATHER_SECONDS
+                        lambda: len(self._queue) >= MAX_BATCH or self.closed or self._at_once, GATHER_SECONDS
                     )
                 batch, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
                 self._queue_bytes -= _bytes_in(batch)
-                self._hurry = bool(self._queue)
+                self._at_once = bool(self._queue)
             self._waiting.extend(batch)
 
     def peek(self, count: int = 1) -> list[tuple[dict[str, Any], bytes]]:

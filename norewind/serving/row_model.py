@@ -17,7 +17,7 @@ from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, categ
 from norewind.streams.table.row_stream import RowStream
 from norewind.streams.table.scaling import SeriesStatistics
 from norewind.training.training_loop import Training
-from norewind.training.windows import count_of
+from norewind.training.windows import sample_count
 
 
 class State(NamedTuple):
@@ -40,7 +40,7 @@ def rows_so_far(training: Training) -> int:
     """Return the number of rows that were learned from or wait for their window."""
     windowed = training.windowed
     # Not from the tally, which is updated only after predictions are reported.
-    return windowed.predicted - windowed.predicted_early + count_of(windowed.partial_window)
+    return windowed.predicted - windowed.predicted_early + sample_count(windowed.partial_window)
 
 
 class RowModel(ABC):

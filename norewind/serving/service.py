@@ -201,11 +201,11 @@ class Service:
         # Without the other columns, since as Python objects they may take twenty times the memory of the line.
         return {name: at(read, name) for name in self.model.stream.used_columns}, line
 
-    def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, hurry: bool = False) -> bool:
+    def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, at_once: bool = False) -> bool:
         if self.problem:
             raise RequestError(503, f"the run no longer learns: {self.problem}")
         with self.labels.lock:  # not even a second Ctrl-C may come between accepting and counting
-            accepted = self.incoming.add(rows, hurry=hurry)
+            accepted = self.incoming.add(rows, at_once=at_once)
             self.accepted += len(rows) if accepted else 0
         return accepted
 
@@ -279,7 +279,7 @@ class Service:
             RequestError: the row is bad, or the run no longer learns.
         """
         read = self.read(row)
-        while not self._accept([read], hurry=True):
+        while not self._accept([read], at_once=True):
             await self.wait_until_learned(self.learned + 1)
         return self._future_answer(self.accepted)
 

@@ -268,8 +268,7 @@ def _clean(path: Path, keep: int | None) -> None:
     samples, others = samples_of(path), [other for other in checkpoints(path.parent) if other != path]
     # Names are ordered by samples: of two with the same number, only the newly written one stays.
     twins = [other for other in others if samples_of(other) == samples]
-    # A later one belongs to another process. If this one was paused and has lost the run meanwhile, it must not remove
-    # what the other one continues from.
+    # A later checkpoint belongs to another process that took over while this one was paused: never remove it.
     newest = [path, *(other for other in others[::-1] if samples_of(other) < samples)]
     sizes = np.cumsum([old.lstat().st_size for old in newest])
     too_many = [] if keep is None else newest[max(1, min(keep, int(np.sum(sizes <= MAX_CHECKPOINT_BYTES)))) :]

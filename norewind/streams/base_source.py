@@ -12,7 +12,7 @@ from norewind.streams.position import SourceProgress
 from norewind.streams.stream import BadRow, Stream
 
 # A request to stop is noticed within this time (in seconds).
-SLICE_SECONDS = 0.2
+POLL_SECONDS = 0.2
 MAX_LINE_BYTES = 1 << 20
 
 

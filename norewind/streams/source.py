@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from norewind.engines.processor import give_back_free_memory
-from norewind.streams.base_source import MAX_LINE_BYTES, SLICE_SECONDS, BaseSource, decoded
+from norewind.streams.base_source import MAX_LINE_BYTES, POLL_SECONDS, BaseSource, decoded
 from norewind.streams.position import Mark, damaged_position_error
 from norewind.streams.stream import BadRow, StreamError
 
@@ -143,7 +143,7 @@ class Source(BaseSource):
         """Wait until there are bytes to read, or the end; return False at the deadline or when stopped."""
         seconds = 0.0
         while not self._poll.poll(1000 * seconds):
-            seconds = SLICE_SECONDS if self.deadline is None else min(SLICE_SECONDS, self.deadline - time.monotonic())
+            seconds = POLL_SECONDS if self.deadline is None else min(POLL_SECONDS, self.deadline - time.monotonic())
             if seconds <= 0 or self._stop():
                 return False
         return True

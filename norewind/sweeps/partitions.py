@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from norewind.storage.files import make_folder
-from norewind.streams.base_source import SLICE_SECONDS
+from norewind.streams.base_source import POLL_SECONDS
 from norewind.streams.kafka.client import EACH_PARTITION, SCHEME, Client, error_text
 from norewind.streams.stream import StreamError
 from norewind.training.folder import FolderInUse, RunFolder
@@ -68,7 +68,7 @@ class Partition(threading.Thread):
                     train_folder(self.settings, folder, progress=self.progress, hooks=hooks)
                 return
             except FolderInUse:
-                if self.ending.wait(SLICE_SECONDS) or time.monotonic() > deadline:
+                if self.ending.wait(POLL_SECONDS) or time.monotonic() > deadline:
                     raise
 
 
@@ -170,7 +170,7 @@ def train_partitions(settings: Settings, path: Path, progress: Progress, stop: C
         # Temporary errors: each run waits for its brokers itself, for a limited time.
         passing = codes._ALL_BROKERS_DOWN, codes._TRANSPORT, codes._PARTITION_EOF, codes._MAX_POLL_EXCEEDED
         while not stop() and not any(run.error for run in worker.runs.values()):
-            message = consumer.poll(SLICE_SECONDS)
+            message = consumer.poll(POLL_SECONDS)
             error = None if message is None else message.error()
             if error is not None and not error.retriable() and error.code() not in passing:
                 raise StreamError(f"the group {options['group.id']!r} cannot be joined: {error_text(error)}.")

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 from norewind.core.estimator import Transition
 from norewind.core.products import own_product
-from norewind.core.structure import mixed_by, reads_of, structure_of
+from norewind.core.structure import reads_of, structure_of, with_product
 from norewind.core.trees import Tree, named_leaves, real_leaves, with_real_leaves
 from norewind.core.units import components_of, for_each_leaf, positions_of
 from norewind.estimators.kronecker import affine_step, weight_grad
@@ -114,7 +114,7 @@ def _check_reads(transition, params, state, x) -> None:
 def _check_mixing(transition, params, state, x, mixing) -> None:
     itself, mixed = (_state_jacobian(model, params, state, x) for model in (transition, mixing(jnp.matmul)))
     assert_same(mixed, itself, "mixing by W @ v gives a model with different derivatives", 1e-6, 1e-4)
-    alone = mixed_by(transition, own_product)
+    alone = with_product(transition, own_product)
     units = structure_of(alone).units
     assert units is not None, "a model that declares mixing must declare units, or its mixing must"
     actual, values = (jax.jit(model)(params, state, x) for model in (alone, transition))

@@ -14,7 +14,7 @@ from norewind.core.run import Run
 from norewind.learners.mixture import Member
 from norewind.learners.online import OnlineLearner, online
 from norewind.learners.packing import PackedLearner
-from norewind.training.build import ahead_of, init_run
+from norewind.training.build import init_run, wrap_ahead
 from norewind.training.registry import AUTO_WINDOW
 
 # Modules for only one kind of stream are imported where they are used, since kernels take time to import.
@@ -162,7 +162,7 @@ def _networks(shape: "StreamShape", width: int, loss: Loss, rates: Sequence[floa
     learner = online(estimator, optax.chain(adam(1.0), scale_members(rates)), nonfinite="skip")
     run = init_run(learner, cell, seed, members)
     packed = PackedLearner(learner)
-    ahead, init = ahead_of(packed, run, shape, None, parts=members, outputs=members * outputs)
+    ahead, init = wrap_ahead(packed, run, shape, None, parts=members, outputs=members * outputs)
     return Member(ahead, init._replace(run=packed.pack(init.run)), members)
 
 

@@ -22,7 +22,7 @@ from norewind.core.optimizers import inverse_sqrt
 from norewind.core.run import Run
 from norewind.fleets.fleet import Fleet
 from norewind.learners.ahead import AheadLearner
-from norewind.learners.learner import BaseLearner, Learner
+from norewind.learners.learner import BaseLearner, Learner, RowLearner
 from norewind.learners.online import SHORTEST_CHUNK, OnlineLearner, init_online, online
 from norewind.learners.packing import PackedLearner
 from norewind.training import registry
@@ -66,6 +66,14 @@ def build(settings: Settings, shape: StreamShape) -> BuiltLearner:
         raise
     except ValueError as error:
         raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
+    if settings.interval:
+        from norewind.learners.intervals import IntervalLearner
+
+        assert isinstance(built.learner, RowLearner)
+        learner = IntervalLearner(
+            built.learner, settings.interval, targets=shape.targets, gaussian=settings.loss == "gaussian"
+        )
+        built = BuiltLearner(learner, learner.init(built.run), built.window)
     if settings.key is None:
         return built
     assert isinstance(built.learner, Learner)
@@ -75,12 +83,13 @@ def build(settings: Settings, shape: StreamShape) -> BuiltLearner:
 
 def _network(settings: Settings, shape: StreamShape) -> BuiltLearner:
     """Build one network, trained by the method that the settings name."""
-    method, learner, init = _single(settings, shape)
-    learner, run = ahead_of(learner, init(), shape, loss_of(settings, shape), method.window, parts=_parts(settings))
+    method, learner, init = _network_parts(settings, shape)
+    parts = _output_parts(settings)
+    learner, run = wrap_ahead(learner, init(), shape, loss_of(settings, shape), method.window, parts=parts)
     return BuiltLearner(learner, run, method.window)
 
 
-def ahead_of(
+def wrap_ahead(
     learner: OnlineLearner | PackedLearner,
     run: Run,
     shape: StreamShape,
@@ -110,7 +119,7 @@ def ahead_of(
     return ahead, ahead.init(run, x, output, target)
 
 
-def _single(settings: Settings, shape: StreamShape) -> tuple[registry.Method, OnlineLearner, Callable[[], Run]]:
+def _network_parts(settings: Settings, shape: StreamShape) -> tuple[registry.Method, OnlineLearner, Callable[[], Run]]:
     """Return the method, its learner, and a function that starts a run. Only that function creates large arrays."""
     method = method_of(settings)
     cell = cell_of(settings, shape)
@@ -192,7 +201,7 @@ def bytes_of(settings: Settings, shape: StreamShape) -> float:
         shape: the sizes that the model must fit.
     """
     if settings.method != registry.AUTO:
-        method, _, init = _single(settings, shape)
+        method, _, init = _network_parts(settings, shape)
         window = method.window
     else:
         # It is large only with many symbols or columns.
@@ -201,13 +210,14 @@ def bytes_of(settings: Settings, shape: StreamShape) -> float:
         init = (lambda: _auto(settings, small).run) if is_large else tuple
     width = 8 if settings.precision == "double" else 4
     row = (1 if shape.symbols else shape.inputs) + len(shape.steps) * (shape.outputs + shape.targets)
+    intervals = 4 * shape.horizon * 2 * len(settings.interval) * len(shape.steps) * shape.targets
     pending_rows = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
     experts = EXPERTS if settings.method == registry.AUTO else 1
     try:
         run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(init)))
     except (OverflowError, MemoryError, TypeError):  # JAX raises a TypeError for too many random numbers
         return inf
-    return COPIES * (run + experts * pending_rows) + max(SHORTEST_CHUNK, window) * row * width
+    return COPIES * (run + intervals + experts * pending_rows) + max(SHORTEST_CHUNK, window) * row * width
 
 
 def available_bytes() -> int:
@@ -231,7 +241,7 @@ def _auto(settings: Settings, shape: StreamShape) -> BuiltLearner:
         )
     if settings.share:
         single = auto.network(shape, gaussian, seed)
-        return BuiltLearner(*ahead_of(*single, shape, loss_of(settings, shape), parts=_parts(settings)), 1)
+        return BuiltLearner(*wrap_ahead(*single, shape, loss_of(settings, shape), parts=_output_parts(settings)), 1)
     if settings.key is not None:
         return BuiltLearner(*auto.series_of_key(shape), 1)
     if settings.loss == "classes":
@@ -271,7 +281,7 @@ def loss_of(settings: Settings, shape: StreamShape) -> Loss:
     return losses.known_gaussian if settings.loss == "gaussian" else losses.known_squared_error
 
 
-def _parts(settings: Settings) -> int:
+def _output_parts(settings: Settings) -> int:
     """Return how many outputs a target has: a mean, and with `gaussian` a variance."""
     return 2 if settings.loss == "gaussian" else 1
 

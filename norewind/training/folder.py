@@ -144,7 +144,7 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda
     return None
 
 
-def last_good(folder: Path) -> Path | None:
+def last_good_checkpoint(folder: Path) -> Path | None:
     """Return the newest checkpoint that was not written while the loss was above the baseline."""
     for path in reversed(checkpoints(folder / CHECKPOINTS)):
         with suppress(CheckpointError):
@@ -229,7 +229,7 @@ class RunFolder:
         with ExitStack() as stack:
             stack.push(lambda error, *_: _remove_unused(created) if error and created and not self._saves else None)
             _check_is_ours(self.path)
-            stack.enter_context(hold(self.path))
+            stack.enter_context(lock_folder(self.path))
             if self._mode == "new" and (checkpoints(self.path / CHECKPOINTS) or (self.path / SHARDS).exists()):
                 raise SettingsError(
                     f"{self.path} already holds a run: norewind resume {self.path}, or choose another folder."
@@ -351,7 +351,7 @@ class RunFolder:
 
 
 @contextmanager
-def hold(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold a run folder during a block.
 
     Args:

@@ -205,14 +205,14 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     if settings.key is not None:
         shard = settings.shard or 0, settings.shards if settings.shard is not None else 1
         rows = KeyedStream(source, settings.key, shard=shard, **options)
-        score = KeyedScore(rows.targets, settings.loss, steps, rows.key_name)
+        score = KeyedScore(rows.targets, settings.loss, steps, rows.key_name, settings.interval)
         known, table = (), rows.layout
     else:
         rows, table = RowStream(source, **options), None
         if is_class:
             shape = StreamShape(rows.width, CATEGORIES + 1, False, 1, steps)
             return OpenedStream(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, steps))
-        score = RowScore(rows.targets, settings.loss, steps, settings.period)
+        score = RowScore(rows.targets, settings.loss, steps, settings.period, settings.interval)
         # The rules that repeat a past value need every target among the inputs.
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)

@@ -23,7 +23,7 @@ CellName = Literal[
     "selective_ssm", "slstm", "feedback_reservoir", "liquid", "reservoir",
 ]  # fmt: skip
 # The methods that complete another one, which is named by the option `of`.
-COMPLETING = ("shrunk", "unbiased")
+COMPLETERS = ("shrunk", "unbiased")
 OptimizerName = Literal["adam", "adagrad", "rmsprop", "sgd", "obgd", "intentional", "idbd"]
 
 # The method that mixes several learners; it is not an estimator. For symbols, its steps are windows of AUTO_WINDOW.
@@ -185,12 +185,12 @@ def _known(what: str, name: str, known: Sequence[str] | dict[str, Any]) -> str:
 
 def _completed(name: str, text: str) -> "Callable[..., Estimator] | None":
     """Return the method that a method such as `unbiased` completes, from its options; None for other methods."""
-    if name not in COMPLETING:
+    if name not in COMPLETERS:
         return None
     chosen = re.search(r"(?:^|,)\s*of=([^,]*)", text)
     if chosen is None:
         raise ValueError(f"{name} needs the method that it completes, as in {name}:of=snap1.")
-    completable = {key: method for key, method in methods().items() if key not in COMPLETING}
+    completable = {key: method for key, method in methods().items() if key not in COMPLETERS}
     return completable[_known("method", chosen[1].strip(), completable)]
 
 
@@ -203,7 +203,7 @@ def _options(name: str, estimators: Sequence[Callable], text: str) -> dict[str, 
     own = set().union(*map(_keywords, estimators))
     keywords = [keyword for estimator in estimators for keyword in inspect.signature(estimator).parameters.values()]
     words = {keyword.name for keyword in keywords if isinstance(keyword.default, str)} | {"of"}
-    more = {"window", "rank"} | ({"rate"} if name == "dni" else set()) | ({"of"} if name in COMPLETING else set())
+    more = {"window", "rank"} | ({"rate"} if name == "dni" else set()) | ({"of"} if name in COMPLETERS else set())
     allowed = sorted(own - {"noise", "x", "predictor", "optimizer"} | more)
     options: dict[str, Any] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):

@@ -1,4 +1,4 @@
-"""Which settings apply to which runs: the one table that runs are checked against, and from which help and docs come.
+"""Which settings apply to which runs: the one table that checks runs, and from which help and docs are generated.
 
 Importing this module does not import JAX.
 """
@@ -12,7 +12,7 @@ from norewind.training.registry import AUTO
 
 Class = TypeVar("Class", bound=type)
 
-# Also a table is read as bytes if the end of its name is unknown.
+# A table whose file has an unknown suffix is also read as bytes.
 COLUMNS = (
     'Only rows have columns: for a table, set format="csv" or format="jsonl"; '
     "if it is compressed, unpack it: zcat FILE.gz | norewind train - --format csv."
@@ -38,16 +38,21 @@ class Scope(NamedTuple):
 NOT_TASKS = Scope("files, pipes, kafka", lambda run: run.kind != "task")
 LINES = Scope("text, rows", lambda run: run.kind == "text" or run.has_rows)
 TEXT = Scope("text", lambda run: run.kind == "text")
-GROWING = Scope("text without an alphabet", lambda run: run.kind == "text" and run.alphabet is None)
+GROWING_ALPHABET = Scope("text without an alphabet", lambda run: run.kind == "text" and run.alphabet is None)
 SYMBOLS = Scope("bytes, text, tasks", lambda run: not run.has_rows)
-SCORED = Scope("bytes, text, tasks, per line", lambda run: not run.has_rows and run.per == "line", 'Set per="line".')
+PER_LINE = Scope("bytes, text, tasks, per line", lambda run: not run.has_rows and run.per == "line", 'Set per="line".')
 ROWS = Scope("rows", lambda run: run.has_rows, COLUMNS)
-SEASONS = Scope("rows of numbers without keys", lambda run: run.has_rows and run.loss != "classes" and run.key is None)
+SEASONAL = Scope("rows of numbers without keys", lambda run: run.has_rows and run.loss != "classes" and run.key is None)
+INTERVALS = Scope(
+    "rows of numbers, standardised",
+    lambda run: run.has_rows and run.loss != "classes" and run.standardise,
+    "Classes have probabilities; for numbers, leave out standardise=.",
+)
 CSV = Scope("csv", lambda run: run.kind == "csv")
 TOPICS = Scope("kafka", lambda run: run.source.startswith(SCHEME))
 TASKS = Scope("anbn, brackets", lambda run: run.kind == "task")
 KEYED = Scope("rows with keys", lambda run: run.has_rows and run.key is not None, KEYS)
-PARTS = Scope("rows with keys, in shards", lambda run: run.has_rows and run.key is not None and run.shards > 1)
+SHARDED = Scope("rows with keys, in shards", lambda run: run.has_rows and run.key is not None and run.shards > 1)
 NETWORKS = Scope("methods other than auto", lambda run: run.method != AUTO, NETWORK)
 RATES = Scope(
     "methods other than auto, with an optimizer other than obgd and intentional",
@@ -59,33 +64,34 @@ SCHEDULES = Scope(
     lambda run: RATES.includes(run) and run.optimizer != "idbd",
     RATES.remedy,
 )
-BUDGETS = Scope("auto without keys", lambda run: run.method == AUTO and run.key is None)
+AUTO_BUDGET = Scope("auto without keys", lambda run: run.method == AUTO and run.key is None)
 
 # Settings that are not listed apply to every run.
 SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("format", "flush"), NOT_TASKS),
     **dict.fromkeys(("bad", "final"), LINES),
     "alphabet": TEXT,
-    "alphabet_size": GROWING,
+    "alphabet_size": GROWING_ALPHABET,
     "per": SYMBOLS,
-    "top": SCORED,
+    "top": PER_LINE,
     **dict.fromkeys(("inputs", "targets", "copy", "only_steps", "horizon", "loss", "missing", "standardise"), ROWS),
-    "period": SEASONS,
+    "period": SEASONAL,
     **dict.fromkeys(("header", "delimiter"), CSV),
     **dict.fromkeys(("brokers", "group", "client"), TOPICS),
+    "interval": INTERVALS,
     "parameters": TASKS,
     "key": ROWS,
     **dict.fromkeys(("share", "resident", "shards"), KEYED),
-    "shard": PARTS,
+    "shard": SHARDED,
     **dict.fromkeys(("cell", "hidden", "layers", "optimizer", "clip", "precision"), NETWORKS),
     "rate": RATES,
     "alpha": SCHEDULES,
-    "budget": BUDGETS,
+    "budget": AUTO_BUDGET,
 }
 # Settings that commands which train no run folder ignore.
 IGNORED_BY: dict[str, tuple[str, ...]] = {
     "compare": ("top", "copy", "shards", "shard", "predictions", "tensorboard"),
-    "diagnose": ("per", "top", "copy", "period"),
+    "diagnose": ("per", "top", "copy", "period", "interval"),
 }
 
 

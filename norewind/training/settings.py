@@ -25,9 +25,10 @@ CHANGEABLE = {
     *("stop_if_diverged", "source", "bad", "final", "brokers", "client", "resident"),
 }
 
-# The formats of files by the ends of their names; anything else is read as bytes.
+# File formats by suffix; anything else is read as bytes.
 BY_SUFFIX: dict[str, FormatName] = {suffix: name for name, rows in FORMATS.items() for suffix in rows.suffixes}
 
+Level = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 PositiveCount = Annotated[int, msgspec.Meta(ge=1)]
 RowCount = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
@@ -49,6 +50,18 @@ def option(metavar: str, default: str) -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
+# Several levels are separated by commas or spaces.
+LEVELS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="LEVEL,...",
+    instance_from_str=lambda words: tuple(
+        float(level) for word in words for level in word.split(",") if word != "none"
+    ),
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda levels: [",".join(map(str, levels)) or "none"],
+)
+
+
 @with_scopes
 @dataclass(frozen=True)
 class StreamSettings:
@@ -57,7 +70,7 @@ class StreamSettings:
     Attributes:
         source: The stream to learn from: a file, - for standard input, kafka://topic, or a built-in task (anbn,
             brackets).
-        format: The format of the source. auto goes by the end of the file name, such as .csv, and reads anything
+        format: The format of the source. auto goes by the suffix of the file, such as .csv, and reads anything
             else as bytes.
         seed: The seed of the initial weights, the noise and the text of a built-in task.
         bad: What to do with bad input (invalid UTF-8, an unknown symbol, a broken row): stop, or skip and count it.
@@ -74,6 +87,8 @@ class StreamSettings:
         horizon: Forecast every row up to this many rows ahead; 0 predicts targets of the same row.
         only_steps: Forecast only these numbers of rows ahead, such as 24, or 1 6 24.
         loss: Squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class.
+        interval: Add intervals to forecasts that cover these shares of the values, such as 0.8,0.95. The bound on how
+            many values miss them holds for every stream (docs/streams.md).
         missing: Replace a missing input with the column's last value or its mean so far, stop, or skip the row.
         standardise: Scale every column to mean 0 and standard deviation 1, using only the rows seen so far.
         header: The first line names the columns. Otherwise they are named 1, 2, 3, ...
@@ -100,6 +115,7 @@ class StreamSettings:
     horizon: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
     only_steps: Annotated[tuple[RowCount, ...], option("ROWS ...", "all up to the horizon")] = ()
     loss: Literal["squared", "gaussian", "classes"] = "squared"
+    interval: Annotated[tuple[Level, ...], LEVELS] = ()
     missing: Literal["last", "mean", "stop", "skip"] = "last"
     standardise: bool = True
     header: bool = True
@@ -111,8 +127,11 @@ class StreamSettings:
 
     def __post_init__(self):
         """Convert and check every value, before anything is opened or compiled."""
+        if isinstance(self.interval, float):
+            object.__setattr__(self, "interval", (self.interval,))
         for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
+        object.__setattr__(self, "interval", tuple(sorted(set(self.interval))))
         if self.only_steps:
             steps = tuple(sorted(set(self.only_steps)))
             if self.horizon not in (1, steps[-1]):

@@ -22,7 +22,7 @@ from norewind.streams.stream import Samples, StreamError
 from norewind.training.folder import RunFolder, SavedRun
 from norewind.training.hooks import Hooks, Intervals
 from norewind.training.log import METRICS
-from norewind.training.windows import WindowedStream, count_of
+from norewind.training.windows import WindowedStream, sample_count
 from norewind.wording import digits
 
 # Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
@@ -122,7 +122,7 @@ class Training:
     @property
     def received(self) -> int:
         """The number of samples learned from, and those that wait for their window."""
-        return self.samples + count_of(self.windowed.partial_window)
+        return self.samples + sample_count(self.windowed.partial_window)
 
     def train_until(self, samples: int | None = None) -> bool:
         """Train until the stream ends, a total number of samples is reached, or a stop is requested.
@@ -149,7 +149,7 @@ class Training:
                 raise
             if taken is None:
                 ended = True
-            elif count_of(taken):
+            elif sample_count(taken):
                 self.learn(taken)
             elif self._is_late() and self.is_healthy():
                 self.save()  # while the stream is silent
@@ -190,7 +190,7 @@ class Training:
             taken: the samples, in whole windows.
         """
         before = self.samples
-        count = count_of(taken)
+        count = sample_count(taken)
         steps = count // self.window
         xs, targets = self.windowed.as_windows(taken, self.chunk_size)
         needs_outputs = self._predicts or self.score.needs_outputs
@@ -288,8 +288,8 @@ class Training:
 
     def _predict_early(self) -> None:
         """With `flush`, predict all samples that have arrived, including those that wait for their window."""
-        later = self.intervals.flush is None or self.intervals.wait_for_checkpoints
-        if self._predicts and not later and (new := self.windowed.predict_partial_window(self.outputs_of)):
+        waits = self.intervals.flush is None or self.intervals.wait_for_checkpoints
+        if self._predicts and not waits and (new := self.windowed.predict_partial_window(self.outputs_of)):
             self._report_predictions(*new)
 
     def _report_predictions(self, first: int, samples: Samples, outputs: Outputs) -> None:
@@ -315,7 +315,7 @@ class Training:
         # Padded to a window, so that the function is compiled only once.
         xs = jax.tree.map(lambda leaf: leaf[0], self.windowed.as_windows(waiting, 1)[0])
         assert isinstance(self.learner, Learner)
-        return self.learner.forward(self.run, xs, count=count_of(waiting))[0]
+        return self.learner.forward(self.run, xs, count=sample_count(waiting))[0]
 
     def _seconds_so_far(self) -> float:
         """Return the time spent in `train_until`, also before the checkpoint that the training continued from."""
@@ -341,7 +341,7 @@ class Training:
             "divergence": asdict(self.divergence),
         }
 
-    def saved(self) -> SavedRun:
+    def snapshot(self) -> SavedRun:
         """Return the training as a checkpoint in memory, from which another one can continue."""
         return SavedRun(Path("memory"), arrays_of(self.run), self.entries())
 

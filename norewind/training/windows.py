@@ -56,7 +56,7 @@ class WindowedStream:
         return self.stream
 
     def _check_partial_window(self, path: Path, samples: Samples) -> None:
-        if (held := count_of(samples)) >= self.window:
+        if (held := sample_count(samples)) >= self.window:
             raise damaged_checkpoint(path, f"{held} samples wait for a window of {self.window}")
         if isinstance(self.stream, RowStream) and (inputs := samples.xs.shape[1]) != self.stream.width:
             problem = f"the rows that wait for their window have {inputs} inputs, not {self.stream.width}"
@@ -72,7 +72,7 @@ class WindowedStream:
         Raises:
             StreamError: the input is bad, or the partial window differs in kind from the samples that follow.
         """
-        held, wanted = count_of(self.partial_window), windows * self.window
+        held, wanted = sample_count(self.partial_window), windows * self.window
         # Without a pause, an idle stream would be polled continuously.
         patience = None if patience is None else max(patience, 0.01)
         new = self.stream.take(wanted - held, patience) if held < wanted else None
@@ -82,8 +82,8 @@ class WindowedStream:
         if len({_kind_of(part) for part in parts}) > 1:
             raise damaged_position_error("the samples that wait for their window differ in kind from those that follow")
         samples = concatenate_trees(parts)
-        usable = min(count_of(samples) // self.window * self.window, wanted)
-        is_rest = usable < count_of(samples)
+        usable = min(sample_count(samples) // self.window * self.window, wanted)
+        is_rest = usable < sample_count(samples)
         self.partial_window = jax.tree.map(lambda leaf: leaf[usable:], samples) if is_rest else None
         return jax.tree.map(lambda leaf: leaf[:usable], samples)
 
@@ -138,7 +138,7 @@ class WindowedStream:
             The number of the first sample, the samples and their outputs; None if there are none.
         """
         samples = self.partial_window
-        if samples is None or (count := count_of(samples)) == self.predicted_early:
+        if samples is None or (count := sample_count(samples)) == self.predicted_early:
             return None
         new = self.not_predicted_early(samples, self.by_sample(outputs_of(samples), count))
         self.predicted_early = count
@@ -157,11 +157,11 @@ class WindowedStream:
         number = self.predicted + 1
         early = self.predicted_early
         self.predicted_early = 0
-        self.predicted += count_of(samples) - early
+        self.predicted += sample_count(samples) - early
         return number, *jax.tree.map(lambda leaf: leaf[early:], (samples, outputs))
 
 
-def count_of(samples: Samples | None) -> int:
+def sample_count(samples: Samples | None) -> int:
     """Return the number of samples; 0 for None."""
     return 0 if samples is None else len(jax.tree.leaves(samples.xs)[0])
 

@@ -63,7 +63,7 @@ def test_a_one_hot_vector_is_a_symbol(name):
 @pytest.mark.parametrize(
     ("name", "options"), [("rnn", {}), ("gru", {}), ("lstm", {}), ("lstm", {"embedding": False})], ids=str
 )
-def test_initialisation_is_the_authors(name, options):
+def test_initialisation_matches_the_authors_code(name, options):
     """Tables are N(0, 1), everything else (biases too) is uniform in ±1/√fan_in, and leaves are independent."""
     params = jax.jit(CELLS[name](50, 64, 40, **options).init)(jax.random.key(0))
     tables = {"embedding", "input"} & set(params) if "embedding" not in params else {"embedding"}

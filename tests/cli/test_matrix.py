@@ -51,6 +51,7 @@ FACTORS = {
         **{**COMMON, **TABLE, **STEPS},
         "targets": ("", "--targets wind", "--targets sun wind"),
         "loss": ("", "--loss gaussian"),
+        "interval": ("", "--interval 0.8", "--interval 0.5,0.95"),
         "period": ("", "--period 1", "--period 5", "--period 200"),
         "command": ("resume", "predict", "learn", "fresh", "forecast", "csv", "far", "sample", "plot", "serve"),
     },
@@ -68,16 +69,19 @@ FACTORS = {
         "copy": ("", "--copy when", "--copy when sun"),
         "targets": ("--targets wind", "--targets sun wind"),
         "loss": ("", "--loss gaussian"),
+        "interval": ("", "--interval 0.8,0.95"),
         "key": ("--key word", "--key word --share", "--key word --resident 1"),
         "command": ("resume", "predict", "forecast", "csv", "far", "plot", "serve"),
     },
 }
+INTERVALS = ("--interval 0.8", "--interval 0.5,0.95", "--interval 0.8,0.95")
 # Options that have no effect together. They are rejected (tests/training/test_scopes.py), which would hide
 # everything else.
 NOT_TOGETHER = (
     ({"precision": "--precision double"}, {"method": "--method auto"}),
     ({"precision": "--precision double"}, {"method": "--method auto --budget 6"}),
     ({"loss": "--loss gaussian"}, {"method": "--method auto"}),  # only with keys
+    *(({"interval": one}, {"standardise": "--no-standardise"}) for one in INTERVALS),
     ({"more": "--final"}, {"source": "letters"}),
     ({"more": "--bad skip"}, {"source": "letters"}),
     *(({"more": more}, {"source": "anbn --samples 80"}) for more in ("--final", "--bad skip", "--samples 0")),

@@ -32,7 +32,7 @@ def fit(optimizer, xs, targets):
     @jax.jit
     def step(w, state, x, target):
         value, grad = jax.value_and_grad(loss)(w, x, target)
-        updates, state = optimizer.update(grad, state, w, value=value, grad=grad, slope=None)
+        updates, state = optimizer.update(grad, state, w, value=value, grad=grad, value_grad=None)
         return optax.apply_updates(w, updates), state
 
     w = jnp.zeros(SIZE)
@@ -117,7 +117,7 @@ def test_intentional_updates_are_those_of_the_authors_program(decay, normalise):
     state, trace, got = optimizer.init(jnp.zeros(SIZE)), np.zeros(SIZE), []
     for slope, error in zip(slopes, errors, strict=True):
         trace = decay * trace + slope
-        updates, state = optimizer.update(jnp.asarray(-error * trace), state, value=0.5 * error**2, slope=slope)
+        updates, state = optimizer.update(jnp.asarray(-error * trace), state, value=0.5 * error**2, value_grad=slope)
         got.append(np.asarray(updates))
     np.testing.assert_allclose(got, intentional_by_hand(slopes, errors, decay, normalise=normalise), rtol=1e-9)
 
@@ -176,7 +176,7 @@ def test_in_a_learner_the_loss_and_the_slope_arrive(make):
     for i in range(5):
         part = jax.tree.map(lambda leaf, i=i: leaf[i], targets)
         state, carry, estimate = jax.jit(estimator.step)(params, state, carry, xs[i], part)
-        known = {"value": estimate.loss, "slope": estimate.slope}
+        known = {"value": estimate.loss, "value_grad": estimate.value_grad}
         updates, opt_state = optimizer.update(estimate.grad, opt_state, params, **known)
         params = optax.apply_updates(params, updates)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), got.params, params)

@@ -170,7 +170,7 @@ def test_a_reset_clears_the_trace_and_the_inner_carry():
         assert not any(np.any(leaf) for leaf in jax.tree.leaves(tree))
 
 
-def test_streams_have_traces_of_their_own():
+def test_each_stream_has_its_own_trace():
     """Two streams side by side move the parameters by the mean of what each alone would."""
     model, xs, targets = episode(CELLS["gru"](), 4)
     single = td(rtrl(model.transition, losses.value), decay=DECAY)
@@ -183,7 +183,7 @@ def test_streams_have_traces_of_their_own():
     assert_close(got, jax.tree.map(lambda a, b: (a + b) / 2, *alone), 1e-4)
 
 
-def test_what_is_not_an_outcome_or_an_estimator_is_rejected():
+def test_invalid_targets_and_estimators_are_rejected():
     cell = CELLS["gru"]()
     estimator = td(uoro(cell.transition, losses.value), decay=0.9)
     params, state = cell.init(jax.random.key(0)), cell.initial_state()

@@ -11,12 +11,12 @@ from examples.paper.influence import InfluenceBalancing
 from norewind import bptt, inverse_sqrt, online, unbiased
 from norewind.core import ModelError
 from norewind.estimators import shrunk, snap1
-from norewind.estimators.shrunk import LONGER
+from norewind.estimators.shrunk import RATIO_MEMORY
 from norewind.testing import check_exact
 from norewind.testing.oracles import run_estimator
 
 CARRIES, DECAY, LIMIT = 3, 0.7, 1.2
-SLOWER = 1 - (1 - DECAY) / LONGER
+SLOWER = 1 - (1 - DECAY) / RATIO_MEMORY
 
 
 def by_hand(example, carry, per_leaf):

@@ -11,7 +11,14 @@ from quick import slow_but
 from norewind import bptt, cells, declare, window
 from norewind.core.estimator import Estimate, linearise, linearise_state, model_of
 from norewind.estimators import snap1
-from norewind.estimators.traces import along_traces, cut_product, next_traces, own_product, unit_by_unit, units_of
+from norewind.estimators.traces import (
+    along_traces,
+    cut_product,
+    next_traces,
+    own_product,
+    units_of,
+    without_cross_terms,
+)
 from norewind.testing import check_exact, check_structure
 from norewind.testing.oracles import run_estimator, windows
 
@@ -153,7 +160,7 @@ def mutant(number, transition, loss):
     """A plain SnAp-1 with one mistake, or none for number 0."""
     model, alone, cut = (
         model_of(transition, loss),
-        *(unit_by_unit("", transition, p) for p in (own_product, cut_product)),
+        *(without_cross_terms("", transition, p) for p in (own_product, cut_product)),
     )
 
     def step(params, state, carry, x, target):

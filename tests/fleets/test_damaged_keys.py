@@ -23,6 +23,28 @@ def test_keys_written_by_another_program_are_rejected(tmp_path):
             list(Store(tmp_path, "layout", write=False).all())
 
 
+def test_a_kill_while_the_keys_are_created_does_no_harm(tmp_path, monkeypatch):
+    """The folder is copied before every statement. A kill would leave it like this."""
+    run, copies, connect = tmp_path / "run", [], sqlite3.connect
+    run.mkdir()
+
+    def watched(*arguments, **options):
+        base = connect(*arguments, **options)
+        base.set_trace_callback(lambda _: copies.append(shutil.copytree(run, tmp_path / str(len(copies)))))
+        return base
+
+    monkeypatch.setattr(sqlite3, "connect", watched)
+    store = Store(run, "layout")
+    store.write([b"a"], [((0, 0, 0, 0), b"content")], 1, 0)
+    store.close()
+    monkeypatch.undo()
+    assert len(copies) > 8
+    for copy in copies:
+        store = Store(copy, "layout")
+        assert len(store) == 0
+        store.close()
+
+
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fleet")

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from interruptions import Interrupted
+from interruptions import Interrupted, default_interrupts, every_place, lock_is_free, places, switch_to  # noqa: F401
 from run_folders import comparable
 
 import norewind
@@ -28,15 +28,6 @@ MODELS = {
     "detector": lambda: norewind.AnomalyDetector(**{**SMALL, "inputs": ("x", "y")}),
 }
 PROBE = ROWS[120]
-# Of the places in a call, `make test` tries this many, evenly spread.
-FEW = 25
-
-
-@pytest.fixture(autouse=True)
-def default_interrupts():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")
@@ -77,29 +68,6 @@ def state_of(model):
     }
 
 
-def places(call, every):
-    """The numbers of the places in a call; a few of them unless `every`."""
-    with Interrupted() as counted:
-        call()
-    assert counted.count > 20
-    return range(1, counted.count + 1, 1 if every else max(1, counted.count // FEW))
-
-
-def lock_is_free(model):
-    """Whether another thread can use the model."""
-    taken = []
-
-    def take():
-        if model._guard.lock.acquire(timeout=5):
-            taken.append(True)
-            model._guard.lock.release()
-
-    other = threading.Thread(target=take)
-    other.start()
-    other.join()
-    return bool(taken)
-
-
 def check_interrupted(model_of, act, every, next_row=ROWS[60]):
     """An interrupted `act` has either happened or not; the model also continues like one to which that applies."""
     before, after = model_of(), model_of()
@@ -120,7 +88,7 @@ def check_interrupted(model_of, act, every, next_row=ROWS[60]):
             except KeyboardInterrupt:
                 pass
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, place.where
-        assert lock_is_free(model), place.where
+        assert lock_is_free(model._guard), place.where
         found = state_of(model)
         assert found in states, place.where
         which = states.index(found)
@@ -128,11 +96,6 @@ def check_interrupted(model_of, act, every, next_row=ROWS[60]):
         model.learn_one(next_row)
         assert state_of(model) == later[which], place.where
     assert 0 in outcomes
-
-
-every_place = pytest.mark.parametrize(
-    "every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["few", "every"]
-)
 
 
 @every_place
@@ -158,7 +121,7 @@ def test_the_row_with_which_learning_begins(every):
         model = copy.deepcopy(before)
         with Interrupted(number) as place, suppress(KeyboardInterrupt):
             model.learn_one(few)
-        assert lock_is_free(model), place.where
+        assert lock_is_free(model._guard), place.where
         assert model.samples in (99, 100), place.where
         if model.samples == 99:
             model.learn_one(few)
@@ -166,8 +129,11 @@ def test_the_row_with_which_learning_begins(every):
 
 
 @every_place
-def test_fit(learned, every):
-    check_interrupted(lambda: learned("classifier"), lambda model: model.fit(ROWS[50:58]), every)
+@pytest.mark.parametrize(
+    "name", ["classifier", *[pytest.param(n, marks=pytest.mark.slow) for n in MODELS if n != "classifier"]]
+)
+def test_fit(learned, name, every):
+    check_interrupted(lambda: learned(name), lambda model: model.fit(ROWS[50:58]), every)
 
 
 @every_place
@@ -179,7 +145,7 @@ def test_predicting_changes_nothing(learned, name, every):
         model = learned(name)
         with Interrupted(number) as place, suppress(KeyboardInterrupt):
             answer(model)
-        assert lock_is_free(model), place.where
+        assert lock_is_free(model._guard), place.where
         assert state_of(model) == expected, place.where
 
 
@@ -200,7 +166,7 @@ def test_save(learned, tmp_path, every, again):
             model.learn_one(row)
         with Interrupted(number) as place, suppress(KeyboardInterrupt):
             model.save(folder)
-        assert lock_is_free(model), place.where
+        assert lock_is_free(model._guard), place.where
         assert state_of(model) == expected, place.where
         try:
             assert state_of(norewind.load(folder)) in ([older, newer] if again else [newer]), place.where
@@ -211,28 +177,32 @@ def test_save(learned, tmp_path, every, again):
 
 
 @every_place
-@pytest.mark.parametrize("name", ["forecaster", pytest.param("auto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["forecaster", *[pytest.param(n, marks=pytest.mark.slow) for n in list(MODELS)[1:]]])
 def test_another_thread_at_every_place(learned, name, every):
     """Another thread learns from a row at every place of `learn_one`: both rows are learned from, in one order."""
-    mine, other = ROWS[50], ROWS[51]
+    check_threads(lambda: learned(name), lambda model: model.learn_one(ROWS[50]), every)
+
+
+@every_place
+def test_another_thread_at_every_place_of_fit(learned, every):
+    check_threads(lambda: learned("classifier"), lambda model: model.fit(ROWS[50:53]), every)
+
+
+def check_threads(model_of, act, every, other=ROWS[60]):
+    """Another thread learns from a row at every place of `act`: both happen, in one order."""
     expected = []
-    for rows in ((mine, other), (other, mine)):
-        model = learned(name)
-        for row in rows:
-            model.learn_one(row)
+    for acts in ((act, lambda model: model.learn_one(other)), (lambda model: model.learn_one(other), act)):
+        model = model_of()
+        for one in acts:
+            one(model)
         expected.append(state_of(model))
     assert expected[0] != expected[1]
-    counted = learned(name)
-    for number in places(lambda: counted.learn_one(mine), every):
-        model = learned(name)
-        thread = threading.Thread(target=model.learn_one, args=(other,))
-
-        def switch(thread=thread):
-            thread.start()
-            thread.join(0.02)
-
+    counted = model_of()
+    for number in places(lambda: act(counted), every):
+        model = model_of()
+        switch, thread = switch_to(lambda model=model: model.learn_one(other))
         with Interrupted(number, switch) as place:
-            model.learn_one(mine)
+            act(model)
         thread.join()
         assert state_of(model) in expected, place.where
 
@@ -261,7 +231,7 @@ def test_threads_wait_for_each_other(learned):
     finally:
         sys.setswitchinterval(switch)
     assert not errors
-    assert model.samples == model.training.saved().entries["position"]["stream"]["lines"] == 50 + len(ROWS)
+    assert model.samples == model.training.snapshot().entries["position"]["stream"]["lines"] == 50 + len(ROWS)
 
 
 def test_a_guard_holds_back_ctrl_c_until_the_end_of_the_outer_block():

@@ -39,7 +39,7 @@ def run_line(*words):
 
 def assert_same_run(one, other):
     """Assert that all numbers of two models are equal, bit for bit."""
-    mine, others = (model.training.saved().arrays.values() for model in (one, other))
+    mine, others = (model.training.snapshot().arrays.values() for model in (one, other))
     assert len(mine) == len(others) > 3
     for leaf, another in zip(mine, others, strict=True):
         assert (leaf.dtype, leaf.shape, leaf.tobytes()) == (another.dtype, another.shape, another.tobytes())
@@ -74,7 +74,7 @@ def test_a_mixture_learns_row_by_row_as_with_fit_and_predictions_do_not_change_i
         made = [list(model.predict_one(row).values()) for model in (one, whole)]
         np.testing.assert_allclose(*made, rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(one.forecast(5), whole.forecast(5), rtol=1e-3, atol=1e-3)
-    mine, others = (model.training.saved().arrays.values() for model in (one, whole))
+    mine, others = (model.training.snapshot().arrays.values() for model in (one, whole))
     for leaf, another in zip(mine, others, strict=True):
         assert leaf.dtype == another.dtype
         np.testing.assert_allclose(leaf, another, rtol=1e-2, atol=1e-3)

@@ -4,7 +4,10 @@ import dis
 import os
 import signal
 import sys
+import threading
 from functools import cache
+
+import pytest
 
 import norewind
 
@@ -70,3 +73,52 @@ class Interrupted:
                 self.where = f"{os.path.relpath(frame.f_code.co_filename, PACKAGE)}:{frame.f_lineno}"
                 self.act()
         return self._step
+
+
+# Of the places in a call, `make test` tries this many, evenly spread.
+FEW = 25
+every_place = pytest.mark.parametrize(
+    "every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["few", "every"]
+)
+
+
+@pytest.fixture(autouse=True)
+def default_interrupts():
+    """Ctrl-C raises KeyboardInterrupt, however the tests were started."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def places(call, every):
+    """The numbers of the places in a call; a few of them unless `every`."""
+    with Interrupted() as counted:
+        call()
+    assert counted.count > 10
+    return range(1, counted.count + 1, 1 if every else max(1, counted.count // FEW))
+
+
+def lock_is_free(guard):
+    """Whether another thread can enter the guard."""
+    taken = []
+
+    def take():
+        if guard.lock.acquire(timeout=5):
+            taken.append(True)
+            guard.lock.release()
+
+    other = threading.Thread(target=take)
+    other.start()
+    other.join()
+    return bool(taken)
+
+
+def switch_to(work):
+    """An `act` in which another thread works, for as long as it can; and that thread, to be joined."""
+    thread = threading.Thread(target=work)
+
+    def switch():
+        thread.start()
+        thread.join(0.02)
+
+    return switch, thread

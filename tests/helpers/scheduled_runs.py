@@ -132,7 +132,7 @@ def scheduling(*, order=None, lock=True):
         patch.setattr(checkpoint.Writer, "submit", waiting_submit)
         patch.setattr("norewind.training.train_folder.build", cached_build)
         if not lock:
-            patch.setattr(run_folder, "hold", _unlocked)
+            patch.setattr(run_folder, "lock_folder", _unlocked)
         yield
 
 

@@ -1,6 +1,7 @@
 """Learners for many keys: each key learns as if it were alone, or all share one model row by row."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from alike import assert_same
@@ -100,6 +101,21 @@ def test_networks_of_keys_forecast_all_steps(share):
         place = fleet.slots.names.index(key)
         record = fleet.slots._records([place])[0]
         np.testing.assert_allclose(fleet.program.upcoming(record), ahead.upcoming(run), rtol=1e-4, atol=2e-5)
+
+
+def test_the_first_rows_of_a_key_have_no_loss():
+    """No earlier row has forecast them. A loss of one's own need not know what NaN means."""
+    inner, start = learner("bptt")
+    ahead = norewind.learners.AheadLearner(inner, lambda output, target: jnp.abs(output - target).sum(), (2,))
+    keys, xs, ys = rows(60, 3)
+    begin = ahead.init(start, xs[0], ys[0], ys[0])
+    _, losses = scanned(norewind.fleets.Fleet(ahead, begin), keys, xs, ys, [])
+    for key in dict.fromkeys(keys):
+        own = keys == key
+        _, alone, _ = ahead.scan(begin, xs[own], ys[own])
+        np.testing.assert_array_equal(alone[:2], 0)
+        assert (alone[2:] > 0).all()
+        np.testing.assert_allclose(losses[own], alone, rtol=1e-4, atol=2e-5)
 
 
 def test_a_packed_network_learns_keys_like_the_plain_one():

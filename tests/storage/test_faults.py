@@ -53,6 +53,7 @@ def faults(folder, *options, script=("-m", "tools.faults")):
 def test_some_points_of_a_run(tmp_path):
     code, record, said = faults(tmp_path, "--kinds", "rows", "--points", 12)
     assert code == 0, said
+    assert record["changes"] > 12
     assert record["points"] > 60
     assert set(record["outcomes"]) == {"ended the same", "said what was wrong"}
 

@@ -152,7 +152,7 @@ def test_a_text_can_start_at_any_character(task, start):
     np.testing.assert_array_equal(target, whole[start + 1 : start + 51])
 
 
-def test_seeds_give_texts_of_their_own():
+def test_seeds_give_different_texts():
     task = distant_brackets()
     texts = [tuple(next(task.chunks(seed, 120))) for seed in range(5)]
     assert len(set(texts)) == 5

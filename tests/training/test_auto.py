@@ -24,7 +24,7 @@ def mixture(request, whole):
     return request.param, whole / source, run, options
 
 
-def test_it_beats_its_baseline_and_says_so(mixture):
+def test_it_beats_its_baseline_and_reports_it(mixture):
     kind, _, run, _ = mixture
     line = read_log(run / "metrics.jsonl")[-1]
     assert line["loss"] < line["baseline"] / 2

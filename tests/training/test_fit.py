@@ -20,7 +20,7 @@ from norewind.scoring.score import Score
 from norewind.storage.checkpoint import CheckpointError, checkpoints
 from norewind.streams import ByteStream, Source, TaskStream
 from norewind.training.fit import FitResult, Hooks, Intervals, IteratedStream
-from norewind.training.folder import FolderInUse, RunFolder, last_good
+from norewind.training.folder import FolderInUse, RunFolder, last_good_checkpoint
 from norewind.training.log import read_log
 from norewind.training.windows import WindowedStream
 
@@ -310,7 +310,7 @@ def test_a_suspicious_end_does_not_replace_the_last_good_checkpoint(model, tmp_p
     baselines = [1e9] * 5 + [-1.0] * 4
     train(model, folder=tmp_path, score=Baseline(baselines), samples=samples, keep=1)
     assert [int(path.name[:15]) for path in checkpoints(tmp_path / "checkpoints")] == [282, samples or 399]
-    assert int(last_good(tmp_path).name[:15]) == 282
+    assert int(last_good_checkpoint(tmp_path).name[:15]) == 282
 
 
 def test_suspicion_survives_an_interruption(model, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from norewind.streams.base_source import SLICE_SECONDS, BaseSource, decoded
+from norewind.streams.base_source import POLL_SECONDS, BaseSource, decoded
 from norewind.streams.kafka.client import OUTAGE_SECONDS, START_SECONDS, Address, Client, error_text
 from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text, message_line
 from norewind.streams.stream import BadRow, StreamError
@@ -171,9 +171,9 @@ class Topic(BaseSource):
         while not (self.late or self.ended or self._stop()):
             if self.rounds.is_over() and self._next_round():
                 return True
-            left = SLICE_SECONDS if self.deadline is None else self.deadline - time.monotonic()
+            left = POLL_SECONDS if self.deadline is None else self.deadline - time.monotonic()
             self.late = left <= 0
-            if not self.ended and self._fetch(min(SLICE_SECONDS, max(0.0, left))):
+            if not self.ended and self._fetch(min(POLL_SECONDS, max(0.0, left))):
                 return True
         return False
 

@@ -31,7 +31,7 @@ class ReadOptions:
         format: "csv", or "jsonl" for one JSON object per line (see `FORMATS`).
         header: whether the first line of a CSV file names the columns. Otherwise they are named 1, 2 and so on.
         delimiter: the character between the fields of a CSV file.
-        classes: whether the target is a class, in whatever form (text, true, 0 or 1).
+        classes: whether the target is a class, written as text, a boolean or a number.
         previous_targets: with a horizon of 0, whether the targets of the previous row are inputs too.
         missing: how to treat a missing input. It is replaced by the newest value of its column ("last") or by the mean
             so far ("mean"), it is an error ("stop"), or the row is skipped and counted ("skip"). A value is missing if
@@ -57,7 +57,7 @@ class LineFormat(ABC):
         read_options: the options of the format, such as the delimiter.
 
     Attributes:
-        suffixes: the ends of the names of files in this format.
+        suffixes: the suffixes of files in this format.
         column_hint: what to add to the message that a column does not exist.
         has_header: whether the first line names the columns.
     """

@@ -258,8 +258,8 @@ def _scale_rows(layout, series, slots, rows, mode, out):
         write_scales(layout, known, standardise, now)
         here = seen[slot] % depth
         for s in range(len(layout.steps)):
-            # A prediction uses the statistics of the previous row, even if the target is in the same row.
-            then = here - max(1, layout.steps[s])
+            # For a target of the same row, there is one place, with the statistics after the previous row.
+            then = here - layout.steps[s]
             scale = waiting[slot, then if then >= 0 else then + depth]
             for k in range(width):
                 place = s * width + k
