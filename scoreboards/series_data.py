@@ -63,7 +63,8 @@ def _known(values: Iterable[float]) -> np.ndarray:
 def _folder(package: str) -> Path:
     """Return the folder of an installed package, which is not imported."""
     spec = find_spec(package)
-    assert spec is not None and spec.origin is not None, f"the study needs {package}: pip install {package}"
+    if spec is None or spec.origin is None:
+        raise SystemExit(f"The study needs the package {package}: pip install {package}")
     return Path(spec.origin).parent
 
 

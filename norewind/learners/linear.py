@@ -338,7 +338,7 @@ def restart_model(plan, number, model):
         number: the number of the model.
         model: its arrays, changed in place.
     """
-    features, width, own, last = plan.sizes[number, 0], plan.sizes[number, 1], plan.own, plan.sizes[number, 5]
+    features, own, last = plan.sizes[number, 0], plan.own, plan.sizes[number, 5]
     model.past[:], model.weights[:], model.factors[:] = 0.0, 0.0, 0.0
     model.spreads[:], model.variance[:] = 1.0, 1.0
     spread, size = plan.rates[number, 3], len(model.factors) // plan.groups

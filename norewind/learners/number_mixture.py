@@ -38,12 +38,15 @@ MODELS = (
     Linear(24, 0.9998, spread=10.0, season=1, differences=True),
 )
 # With more outputs than this, weights take most of the time, and fewer models are as good.
-MANY_OUTPUTS, THEIR_MODELS = 200, (
-    Linear(32, 0.9998),
-    Linear(32, 0.998),
-    Linear(168, 0.9998),
-    Linear(32, 0.9998, differences=True),
-    Linear(32, 0.9998, season=1),
+MANY_OUTPUTS, THEIR_MODELS = (
+    200,
+    (
+        Linear(32, 0.9998),
+        Linear(32, 0.998),
+        Linear(168, 0.9998),
+        Linear(32, 0.9998, differences=True),
+        Linear(32, 0.9998, season=1),
+    ),
 )
 # Simple rules: the period, where -1 and -2 are the seasons of the series and 0 is the last value, and whether they add
 # the change that followed one period ago to the last value.
@@ -109,8 +112,8 @@ class NumberMixture(RowMixture):
     The experts are the running mean, linear models, `members`, and, where the past of the
     targets is known, persistence and the value one period ago, for some common periods and for
     those that are found in the series; for steps longer than a period, the newest value that is
-    a whole number of periods older. An expert without enough rows does not count yet. The mixture
-    starts from the last value. Every step and target has its own weights. There is
+    a whole number of periods older. An expert without enough rows does not count yet, and the
+    mixture starts from the last value. Every step and target has its own weights. There is
     nothing to tune.
 
     Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`.
@@ -254,7 +257,7 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
 
 @kernel
 def _remember(plan, run, row, x, targets, learns):
-    """Add a row to the past of the targets, and find their periods. Experts of a season that has changed start again."""
+    """Add a row to the past of the targets, and find their periods. A change of a period restarts its experts."""
     remember_row(run.past, row, x, plan.known, targets, plan.steps[0] == 1)
     if not learns or not observe_row(run.seasons, run.past.values[row % len(run.past.values)]):
         return
@@ -340,6 +343,8 @@ def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
     chosen = MODELS if outputs <= MANY_OUTPUTS else THEIR_MODELS
     found = []
     for model in chosen:
-        others = max(1, model.lags // inputs)
-        found.append(model._replace(lags=max(1, model.lags // max(1, own)), others=others))
+        # With many other inputs, only some of the models can afford to see them.
+        is_first = model.spread == 1 and not model.differences and not model.season
+        others = max(int(is_first), model.lags // inputs) if inputs > own else 0
+        found.append(model._replace(lags=max(1, model.lags // own) if own else 0, others=others))
     return list(dict.fromkeys(found))

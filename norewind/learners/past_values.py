@@ -12,7 +12,6 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.learners.seasons import LONGEST_PERIOD
 
-
 # A larger change from row to row counts as this large: where the units grow many times at once, sums of old and new
 # changes could not be compared.
 LARGEST_CHANGE = 10.0

@@ -13,8 +13,9 @@ LONGEST_PERIOD = 2016
 SEASONS = 2
 # A period is a lag at which the mean distance is at most this share of the largest one at a shorter lag.
 CLOSE = 0.8
-# Among lags whose distances differ by less than this factor, the shortest is the period, not its multiples.
-ALIKE = 1.07
+# Among lags whose distances differ by less than this factor (more in the first rows), the shortest is the period, not
+# its multiples.
+ALIKE = 1.05
 # A period stays while its distance is at most this much larger than that of another one.
 HYSTERESIS = 1.02
 # A period is believed when the series is this many times as long.
@@ -88,7 +89,7 @@ def observe_row(seasons, values):
         return False
     seen[1] = seen[0]
     before = periods.copy()
-    _choose(periods, distances[: min(seen[0] // REPEATS, longest) + 1])
+    _choose(periods, distances[: min(seen[0] // REPEATS, longest) + 1], ALIKE + 2 / np.sqrt(seen[0]))
     for place in range(len(periods)):
         if periods[place] != before[place]:
             changed[place] = seen[0]
@@ -96,10 +97,10 @@ def observe_row(seasons, values):
 
 
 @kernel
-def _choose(periods, distances):
-    """Choose the periods from distances."""
-    long = closest_lag(distances)
-    short = closest_lag(distances[: long // 2 + 1])
+def _choose(periods, distances, alike):
+    """Choose the periods from distances, of which those within a factor of `alike` do not differ."""
+    long = closest_lag(distances, alike)
+    short = closest_lag(distances[: long // 2 + 1], alike)
     if short == 0:
         short, long = long, 0
     if 0 < short == periods[1] or 0 < long == periods[0]:
@@ -113,7 +114,7 @@ def _choose(periods, distances):
 
 
 @kernel
-def closest_lag(distances):
+def closest_lag(distances, alike):
     """Return the shortest lag at which a series is about as close to itself as at any; 0 if at none it is close.
 
     Lags from the first one up to the first rise and fall of the distance do not count, since neighbours are close in
@@ -121,6 +122,7 @@ def closest_lag(distances):
 
     Args:
         distances: the mean absolute distance at each lag from 0, which is ignored.
+        alike: the factor by which distances may differ that are about the same.
     """
     best, largest = np.inf, 0.0
     for lag in range(2, len(distances)):
@@ -130,7 +132,7 @@ def closest_lag(distances):
     largest = 0.0
     for lag in range(2, len(distances)):
         largest = max(largest, distances[lag - 1])
-        if distances[lag] <= CLOSE * largest and distances[lag] <= ALIKE * best and is_lowest(distances, lag):
+        if distances[lag] <= CLOSE * largest and distances[lag] <= alike * best and is_lowest(distances, lag):
             return lag
     return 0
 
