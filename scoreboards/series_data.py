@@ -4,6 +4,7 @@ import csv
 import gzip
 import zlib
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -102,8 +103,7 @@ def _from_river() -> dict[str, NumberSeries]:
 
 
 def _from_pmdarima() -> dict[str, NumberSeries]:
-    from pmdarima import datasets
-
+    datasets = import_module("pmdarima.datasets")  # an optional package
     return {
         "taylor load half-hourly": NumberSeries(datasets.load_taylor(), HALF_HOURLY, 48),
         "wine monthly": NumberSeries(datasets.load_wineind(), (12,), 6),

@@ -6,6 +6,7 @@ and uses rows up to t only. Where a method has too few rows, it repeats the last
 
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 import numpy as np
 
@@ -19,7 +20,6 @@ FITTED_ROWS = 1_000
 LONGEST_SEASON = {"ETS": 52, "Theta": 400, "AutoARIMA": 12}
 RIDGES = {"strong": 1.0, "weak": 0.01}
 MOST_LAGS = 336
-Forecaster = Callable[[np.ndarray], np.ndarray]
 
 
 def last_value(series: NumberSeries, steps: Sequence[int]) -> np.ndarray:
@@ -72,8 +72,7 @@ def fitted(series: NumberSeries, steps: Sequence[int], name: str) -> np.ndarray:
         steps: the steps.
         name: "ETS", "Theta" or "AutoARIMA".
     """
-    from statsforecast import models
-
+    models = import_module("statsforecast.models")
     season = max([1, *(period for period in series.periods if period <= LONGEST_SEASON[name])])
     season = season if len(series.values) > 3 * season else 1
     make = {"ETS": models.AutoETS, "Theta": models.AutoTheta, "AutoARIMA": models.AutoARIMA}[name]
@@ -99,8 +98,7 @@ def fitted(series: NumberSeries, steps: Sequence[int], name: str) -> np.ndarray:
 
 def boosted_trees(series: NumberSeries, steps: Sequence[int]) -> np.ndarray:
     """Forecast by LightGBM on lags and the phase of each season, fitted again every 500 rows on all rows so far."""
-    import lightgbm
-
+    lightgbm = import_module("lightgbm")
     values, made = series.values, last_value(series, steps)
     count = len(values)
     for place, step in enumerate(steps):

@@ -2,7 +2,7 @@
 
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,13 +13,10 @@ from norewind.engines.kernels import kernel
 from norewind.fleets.slots import FleetRecords, Slots
 from norewind.learners.horizon import nearest_steps
 from norewind.learners.keyed.keyed_program import KeyedProgram
-from norewind.learners.learner import BaseLearner, Forecasts, Learner
+from norewind.learners.learner import BaseLearner, Forecasts, Learner, LearnerFolder
 from norewind.storage.checkpoint import MAX_CHECKPOINT_BYTES
 from norewind.streams.stream import Keyed, Samples
 from norewind.streams.table.scaling import NEWEST, SeriesStatistics, TableLayout, init_series, scale_rows
-
-if TYPE_CHECKING:
-    from norewind.training.folder import RunFolder
 
 # Bytes for resident keys, if their number is not given.
 RESIDENT_BYTES = 1_000_000_000
@@ -244,7 +241,7 @@ class Fleet(BaseLearner):
         width = 32 + sum(part.size for name, part in self.program.own.items() if name in ("xs", "targets", "outputs"))
         return max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_NUMBERS // width))
 
-    def keep_in(self, folder: "RunFolder", samples: int) -> None:
+    def keep_in(self, folder: LearnerFolder, samples: int) -> None:
         self.slots.keep_in(folder.path, samples)
         folder.at_end(self.slots.close)
 

@@ -1,16 +1,39 @@
 """The interface of all learners: predict a sample, then learn from it."""
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
 from norewind.learners.keyed.keyed_program import KeyedProgram
+from norewind.storage.checkpoint import Writer
 
-if TYPE_CHECKING:
-    from norewind.training.folder import RunFolder
+
+class LearnerFolder(Protocol):
+    """What a learner that keeps data outside its run needs of the run folder (`norewind.training.folder.RunFolder`).
+
+    Attributes:
+        path: the folder.
+        writer: writes its checkpoints.
+    """
+
+    path: Path
+    writer: Writer
+
+    @property
+    def oldest(self) -> int:
+        """The number of samples of the oldest checkpoint."""
+        ...
+
+    def at_end(self, do: Callable[[], None]) -> None:
+        """Register a function to call when the folder is left."""
+
+    def before_checkpoints(self, do: Callable[[int], None]) -> None:
+        """Register a function to call with the number of samples before each checkpoint is written."""
 
 
 class Forecasts(NamedTuple):
@@ -93,7 +116,7 @@ class BaseLearner(ABC):
         """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon."""
         return 1_000
 
-    def keep_in(self, folder: "RunFolder", samples: int) -> None:  # noqa: B027 (most learners keep nothing)
+    def keep_in(self, folder: LearnerFolder, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
         """Prepare to train in a run folder, where data outside the run, such as the keys of a fleet, may be stored.
 
         Args:

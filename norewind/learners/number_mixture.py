@@ -175,9 +175,9 @@ class NumberMixture(RowMixture):
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear, past, *learned, outputs = mixture
-        linear = LinearRun(linear.past.copy(), *linear[1:-1], linear.rows.copy())
-        return NumberMixtureRun(linear, PastValues(*(ring.copy() for ring in past)), *learned, outputs.copy())
+        linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
+        past = PastValues(mixture.past.values.copy(), mixture.past.sums.copy())
+        return mixture._replace(linear=linear, past=past, outputs=mixture.outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int

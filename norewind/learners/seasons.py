@@ -107,8 +107,8 @@ def _choose(periods, distances, alike):
         periods[0], periods[1] = periods[1], periods[0]
     for place, found in ((0, short), (1, long)):
         now = periods[place]
-        # A period stays until another one is clearly closer.
-        stays = 0 < now < len(distances) and distances[now] <= HYSTERESIS * distances[found]
+        # A period stays until another one is clearly closer. A known one may be too long to be measured yet.
+        stays = now > 0 and (now >= len(distances) or distances[now] <= HYSTERESIS * distances[found])
         if found > 0 and found != now and not stays:
             periods[place] = found
 

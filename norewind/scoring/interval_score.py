@@ -60,7 +60,7 @@ def rounded_outwards(bound: float, direction: int) -> float | None:
         bound: a bound of an interval.
         direction: -1 for a lower bound, 1 for an upper one.
 
-    >>> rounded_outwards(1.23456744, 1), rounded_outwards(1.23456744, -1), rounded_outwards(inf, 1)
+    >>> rounded_outwards(1.23456744, 1), rounded_outwards(1.23456744, -1), rounded_outwards(float("inf"), 1)
     (1.234568, 1.234567, None)
     """
     if not isfinite(bound):
