@@ -188,7 +188,7 @@ def figure(records: Sequence[dict[str, Any]], subjects: Sequence[tuple[str, int]
     from norewind.plotting import figures
 
     models = [s for s in subjects if any((r["cell"], r["hidden"]) == s for r in records)]
-    drawing, axes = figures.new_figure(len(models), 2, panel=(6.4, 4.9))
+    drawing, axes = figures.new_figure(len(models), 2, panel=(6.4, 5.2))
     labels = []
     for (cell, hidden), (trade, cost) in zip(models, axes, strict=True):
         points = [record for record in records if (record["cell"], record["hidden"]) == (cell, hidden)]
@@ -204,6 +204,8 @@ def figure(records: Sequence[dict[str, Any]], subjects: Sequence[tuple[str, int]
     figures.save(drawing, path)
 
 
+# Where a label may stand, in points from the point that it names: the nearest first.
+OFFSETS = [(x, sign * y) for y in range(0, 60, 5) for sign in (-1, 1) for x in (8 + y / 2, -8 - y / 2)]
 # A point of the figure: x, y and the record of its method.
 Point = tuple[float, float, dict[str, Any]]
 
@@ -221,10 +223,11 @@ def _draw_trade(ax: Any, points: Sequence[dict[str, Any]]) -> list[Point]:
         (bias, resolved), variance = bias_of(record), max(record["variance"][0], EDGE)
         drawn.append((max(bias, EDGE), variance, record))
         ax.plot(*drawn[-1][:2], **_style(record["method"]), fillstyle="full" if resolved else "none")
-    for span, limits in ((ax.axvspan, ax.set_xlim), (ax.axhspan, ax.set_ylim)):
-        span(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
-        limits(EDGE / 2, None)
-    ax.set(xscale="log", yscale="log", xlabel="bias²", ylabel="variance")
+    ax.axvspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
+    ax.axhspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
+    xs, ys, _ = zip(*drawn, strict=True)
+    ax.set(xscale="log", yscale="log", xlim=(EDGE / 2, 3 * max(xs)), ylim=(EDGE / 2, 3 * max(ys)))
+    ax.set(xlabel="bias² (hollow: at most this)", ylabel="variance")
     _name_edge(ax.xaxis)
     _name_edge(ax.yaxis)
     return drawn
@@ -267,23 +270,26 @@ def _name_edge(axis: Any) -> None:
 
 def _place_labels(ax: Any, points: Sequence[Point]) -> None:
     """Label every point near it, where no label or point is yet if there is such a place."""
-    import numpy as np
+    from matplotlib.patheffects import withStroke
 
     taken = []
     for x, y, _ in points:
         at = ax.transData.transform((x, y))
         taken.append((*(at - 4), *(at + 4)))
     inside = ax.get_window_extent()
-    for x, y, record in points:
+    # From top to bottom, so that the labels of a column keep its order.
+    for x, y, record in sorted(points, key=lambda point: -point[1]):
         best = None
-        for radius, angle in [(r, a) for r in (8, 15, 24, 34, 46) for a in (20, -20, 160, -160, 60, -60, 120, -120)]:
-            dx, dy = radius * np.cos(np.radians(angle)), radius * np.sin(np.radians(angle))
+        for dx, dy in OFFSETS:
             note = ax.annotate(
                 _short(record["method"]), (x, y), (dx, dy), textcoords="offset points", fontsize=7.5, va="center",
                 ha="left" if dx > 0 else "right", color=_style(record["method"])["color"],
-                arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "0.6"} if radius > 10 else None,
+                arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "0.6"} if abs(dy) > 5 else None,
             )  # fmt: skip
-            box = note.get_window_extent().extents
+            note.set_path_effects([withStroke(linewidth=2, foreground="white")])
+            # Otherwise labels that are tried would change the layout.
+            note.set_in_layout(False)
+            box = _box_of(note)
             hidden = sum(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
             outside = box[0] < inside.x0 or box[2] > inside.x1 or box[1] < inside.y0 or box[3] > inside.y1
             cost = hidden + 2 * outside
@@ -325,6 +331,14 @@ def _style(method: str) -> dict[str, Any]:
     number, family = next((i, name) for i, (name, group) in enumerate(FAMILIES.items()) if method in group)
     marker = figures.MARKERS[number % len(figures.MARKERS)]
     return {"color": figures.COLORS[number], "marker": marker, "linestyle": "", "label": family, "markersize": 7}
+
+
+def _box_of(note: Any) -> Any:
+    """The corners of the text of an annotation, without its line to the point."""
+    from matplotlib.text import Text
+
+    note.update_positions(note.figure.canvas.get_renderer())
+    return Text.get_window_extent(note).padded(1.5).extents
 
 
 def _short(method: str) -> str:

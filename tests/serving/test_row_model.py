@@ -124,7 +124,7 @@ def model_of(folder) -> SeriesModel:
     incoming.close()
     settings, _ = saved_run(folder)
     with RunFolder(folder) as held:
-        hooks = Hooks(begin=lambda training: begun.append(SeriesModel(training)))
+        hooks = Hooks(begin=lambda training: begun.append(SeriesModel(training, settings)))
         train_folder(settings, held, continues=True, source=incoming, hooks=hooks)
     return begun[0]
 

@@ -184,7 +184,7 @@ def test_the_examples_of_the_page(shared):
     page = Path(__file__).parents[2] / "docs" / "serve.md"
     blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     examples = [part for block in blocks for part in re.findall(r"^\$ (.*)\n((?:\{.*\n)+)", block, re.MULTILINE)]
-    assert len(examples) == 6
+    assert len(examples) == 7
     for command, shown in examples:
         command = command.replace("http://localhost:8000/", shared.address)
         output = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout

@@ -72,6 +72,7 @@ class RowStream(SourceStream):
 
     key: str | None = None  # see KeyedStream
     shard: tuple[int, int] = (0, 1)
+    periods: tuple[int, ...] = ()  # in rows, by the times of the first rows
 
     def __init__(
         self,
@@ -88,13 +89,10 @@ class RowStream(SourceStream):
     ):
         with closed_on_error(source):
             self.steps = scaling.steps_of(horizon, steps)
-            self.horizon = self.steps[-1]
-            self._source = source
-            self._reader = RowReader(source, read_options)
-            self._read_options = read_options
+            self.horizon, self._source = self.steps[-1], source
+            self._reader, self._read_options = RowReader(source, read_options), read_options
             self._standardise = standardise
-            self.inputs = list(inputs or [])
-            self.targets = list(targets or [])
+            self.inputs, self.targets = list(inputs or []), list(targets or [])
             self._copied = list(copy)
             self.ignored: dict[str, str] = {}
             self.warning: str | None = None
@@ -128,8 +126,10 @@ class RowStream(SourceStream):
         self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
         self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         # Messages of several partitions arrive in no particular order.
-        clock = None if self._clock in MESSAGE_COLUMNS else self._clock
-        if clock is not None and self.key is None and not columns.are_sorted(first[clock]):
+        clock = None if self._clock in MESSAGE_COLUMNS or self.key is not None else self._clock
+        if clock is not None and columns.are_sorted(first[clock]):
+            self.periods = columns.periods_of(first[clock])
+        elif clock is not None:
             self.warning = (
                 f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
                 "order of the source. Sort them or, if they belong to several series, name the column of the keys."
@@ -298,6 +298,11 @@ class RowStream(SourceStream):
             An array of shape (rows, targets, 3), the oldest row first.
         """
         return newest_scales(self._series, rows)
+
+    @property
+    def clock(self) -> str | None:
+        """The column of times; None if there is none."""
+        return self._clock
 
     def times_ahead(self, rows: int) -> list[Any] | None:
         """Return the times of the next rows, in the format of the table; None if they are not regular.
