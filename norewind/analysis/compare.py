@@ -91,7 +91,7 @@ def compare(
     >>> settings = Settings("anbn", hidden=4, samples=400, metrics_every=20)
     >>> result = compare(["uoro", "lstm97"], settings)
     >>> [(row["method"], row["updates"], (row["problem"] or "")[:14]) for row in result.rows()]
-    [('uoro', 400, ''), ('lstm97', None, 'rejected: metho')]
+    [('uoro', 400, ''), ('lstm97', None, 'rejected: meth')]
     """
     _check_arguments(methods, settings, seeds)
     if not isinstance(settings, Settings):

@@ -17,6 +17,7 @@ from norewind.forecasting.frames import build_frame, check_is_frame, continued_i
 from norewind.forecasting.guard import locked, uninterrupted
 from norewind.learners.learner import Learner
 from norewind.scoring.number_score import NumberScore
+from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
@@ -212,10 +213,10 @@ class Forecaster(ForecastingModel):
 
 
 class AnomalyDetector(ForecastingModel):
-    """Scores how unusual a row is: its distance from the expected value, in standard deviations.
+    """Scores how unusual a row is, from 0 to 1: on a stream without anomalies, a score above s has a chance of 1 − s.
 
-    The expected value is the forecast given the previous rows. The first single row takes longer, since the model is
-    compiled then:
+    A row is compared with its forecast, and with the values and errors so far (`norewind.scoring.anomalies`). The first
+    single row takes longer, since the model is compiled then:
 
         model = norewind.AnomalyDetector()
         for row in rows:
@@ -237,13 +238,15 @@ class AnomalyDetector(ForecastingModel):
             row: a dict by column, a row of a data frame, or a vector.
 
         Returns:
-            The distance in standard deviations; 0 while there are too few rows to compare with.
+            A score from 0 to 1: at most a share of 1 − s of usual rows have a score of s or more. 0 while there are
+            too few rows to compare with, and in the hundred rows after an unusual one unless they are still rarer.
         """
         if (found := self._predict_at(row)) is None:
             return 0.0
         score, samples, outputs = found
-        assert isinstance(score, NumberScore)
-        return score.surprise(score.predictions_and_errors(samples, outputs)[1][0]) or 0.0
+        assert isinstance(score, RowScore)
+        assert self.training is not None
+        return score.anomaly_scores(samples, outputs, self.training.usual_so_far()).item()
 
 
 class Classifier(ForecastingModel):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 
 from norewind.learners.learner import Learner
@@ -76,18 +77,27 @@ def predictions(
                 training.run, outputs = learner.forward(training.run, xs, count=count)
             return outputs
 
+        # The run has noted the samples of the partial window that it predicted early.
+        noted = windowed.predicted + (training.windowed.predicted_early if source is None else 0)
+
+        def report(first, samples, outputs):
+            entries = list(opened.score.prediction_entries(first, samples, outputs))
+            new = max(0, noted + 1 - first)
+            opened.score.note_usual(*jax.tree.map(lambda leaf: leaf[new:], (samples, outputs)))
+            return entries
+
         done = 0
         while not should_stop():
             left = chunk if limit is None else min(chunk, (limit - done) // window)
             taken = windowed.take(left, settings.flush) if left else None
             if taken is not None and (count := sample_count(taken)):
                 outputs = windowed.by_sample(outputs_of(*windowed.as_windows(taken, chunk), count // window), count)
-                yield list(opened.score.prediction_entries(*windowed.not_predicted_early(taken, outputs)))
+                yield report(*windowed.not_predicted_early(taken, outputs))
                 done += count
             # Without learning there are no windows to wait for.
             at_once = learn and left and (taken is None or settings.flush is not None)
             if at_once and (new := windowed.predict_partial_window(training.outputs_of)):
-                yield list(opened.score.prediction_entries(*new))
+                yield report(*new)
             if taken is None:
                 return
 

@@ -111,6 +111,7 @@ class RiverRegressor(_RiverModel, base.Regressor):
         """
         self._learn_number(x, float(y), lambda: self._predictions(x))
 
+    @uninterrupted
     def predict_one(self, x: Features) -> float:
         """Predict the target of a row.
 
@@ -147,6 +148,7 @@ class RiverForecaster(_RiverModel, BaseForecaster):
         self._learn_number(x or {}, float(y), lambda: (self._forecasts(1)[0], self._newest))
         self._kept_forecasts = ()
 
+    @uninterrupted
     def forecast(self, horizon: int, xs: list[Features] | None = None) -> list[float]:
         """Forecast the next numbers of the series.
 
@@ -156,7 +158,6 @@ class RiverForecaster(_RiverModel, BaseForecaster):
         """
         return [self._hedge.mixed((value, self._newest)) for value in self._forecasts(horizon)]
 
-    @uninterrupted
     def _forecasts(self, horizon: int) -> Sequence[float]:
         """Return the forecasts of the model. They are kept until it learns."""
         if len(self._kept_forecasts) < horizon:
@@ -199,10 +200,9 @@ class RiverClassifier(_RiverModel, base.Classifier):
 
 
 class RiverAnomalyDetector(_RiverModel, base.AnomalyDetector):
-    """Scores how unusual a row is: its distance from the expected value, in standard deviations.
+    """Scores how unusual a row is, from 0 to 1; see `norewind.AnomalyDetector`.
 
-    The expected value is the forecast given the previous rows. Only numeric features are used. The arguments are those
-    of `RiverRegressor`.
+    Only numeric features are used. The arguments are those of `RiverRegressor`.
     """
 
     model_class = models.AnomalyDetector

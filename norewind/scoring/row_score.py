@@ -1,6 +1,6 @@
 """Scores of the rows of one series: errors in the units of the table, compared with those of simple forecasts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.learners.horizon import PERIODS
 from norewind.learners.learner import Forecasts
+from norewind.scoring.anomalies import no_anomalies, score_rows
 from norewind.scoring.metrics import SIMPLE_FORECASTS, last_half
 from norewind.scoring.number_score import LOGGED_TARGETS, NumberScore, NumberState, logged_places
 from norewind.scoring.score import RECENT_ROWS, Outputs
@@ -112,6 +113,7 @@ class RowState(NumberState, kw_only=True):
         past: a ring of the newest values.
         recent_squares: weighted means of the newest squared errors.
         recent: for the newest rows, the values, the forecasts of them, and their deviations.
+        anomalies: what is known of the usual values and errors of each target; see `norewind.scoring.anomalies`.
     """
 
     sums = ("intervals", "seasonal", "errors", "squares", "recent_squares")
@@ -124,6 +126,7 @@ class RowState(NumberState, kw_only=True):
     past: np.ndarray
     recent_squares: np.ndarray
     recent: np.ndarray
+    anomalies: np.ndarray
 
 
 class RowScore(NumberScore):
@@ -165,6 +168,7 @@ class RowScore(NumberScore):
             past=np.full((int(self._ago.max()), width), np.nan),
             recent_squares=np.zeros((len(self.steps), width, 2)),
             recent=np.zeros((0, min(width, LOGGED_TARGETS), 3)),
+            anomalies=no_anomalies(width),
         )
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
@@ -181,6 +185,45 @@ class RowScore(NumberScore):
         nearest = np.stack([values, center + deviation * means[:, :width], deviation * spreads[:, :width]], axis=-1)
         state.recent = np.concatenate([state.recent, nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
         return super().add(samples, outputs)
+
+    def usual_after(self, samples: Samples | None, outputs: Outputs | None) -> np.ndarray:
+        usual = self.state.anomalies
+        if samples is not None:
+            assert isinstance(outputs, Forecasts)
+            usual = usual.copy()
+            score_rows(usual, *self._values_and_errors(samples, outputs))
+        return usual
+
+    def note_usual(self, samples: Samples, outputs: Outputs) -> None:
+        # Replaced, not changed: the service answers from the state of an earlier row.
+        self.state.anomalies = self.usual_after(samples, outputs)
+
+    def anomaly_scores(self, samples: Samples, outputs: Forecasts, usual: np.ndarray | None = None) -> np.ndarray:
+        """Score how unusual consecutive rows are, from 0 to 1, with nine digits; see `norewind.scoring.anomalies`.
+
+        Args:
+            samples: the rows that come next.
+            outputs: the forecasts of the learner.
+            usual: what they are compared with; by default all rows so far.
+        """
+        usual = self.state.anomalies if usual is None else usual
+        return score_rows(usual.copy(), *self._values_and_errors(samples, outputs)).round(9)
+
+    def _values_and_errors(self, samples: Samples, outputs: Forecasts) -> tuple[np.ndarray, np.ndarray]:
+        return samples.values[:, : len(self.columns)], self.predictions_and_errors(samples, outputs)[1]
+
+    def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
+        """Yield the entries of a `NumberScore`, and the `anomaly` of every row that had a forecast.
+
+        Args:
+            first: the number of the first row.
+            samples: consecutive rows.
+            outputs: the forecasts of the learner.
+        """
+        assert isinstance(outputs, Forecasts)
+        scores = self.anomaly_scores(samples, outputs).tolist()
+        for score, entry in zip(scores, super().prediction_entries(first, samples, outputs), strict=True):
+            yield entry | {"anomaly": score} if "surprise" in entry else entry
 
     def end_interval(self) -> dict[str, Any]:
         line, state = super().end_interval(), self.state

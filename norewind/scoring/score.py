@@ -99,6 +99,23 @@ class Score:
         """
         return len(jax.tree.leaves(samples.xs)[0])
 
+    def usual_after(self, samples: Samples | None, outputs: Outputs | None) -> np.ndarray | None:
+        """Return what rows are compared with after more samples; None for anything but the rows of one series.
+
+        Args:
+            samples: consecutive samples that come next; None for none.
+            outputs: the outputs of the learner, made before it learned from each of them.
+        """
+        return None
+
+    def note_usual(self, samples: Samples, outputs: Outputs) -> None:
+        """Note the samples that come next as usual for later ones. Each is noted once, in order.
+
+        Args:
+            samples: consecutive samples.
+            outputs: the outputs of the learner, made before it learned from each of them.
+        """
+
     def end_interval(self) -> dict[str, Any]:
         """Return the `baseline` and other entries of the line of metrics that ends here. Starts a new interval."""
         return {}

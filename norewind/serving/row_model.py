@@ -11,9 +11,10 @@ from norewind.core.trees import concatenate_trees, copy_arrays, floats_norm
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import MAX_SAMPLES
 from norewind.forecasting.forecasts import check_rows, forecast_next_rows, key_forecasts
-from norewind.learners.learner import Learner
+from norewind.learners.learner import Forecasts, Learner
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import KeyedScore, NumberScore
+from norewind.scoring.row_score import RowScore
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
 from norewind.streams.table.row_stream import RowStream
@@ -30,12 +31,14 @@ class State(NamedTuple):
         rows: the number of rows so far.
         run: a copy of the run; None with keys.
         moment: the statistics of the stream; None with keys.
+        usual: the usual values and errors, with which rows are compared; None with keys, and for classes.
         until: with keys, the number of samples of the checkpoint to answer from; `MAX_SAMPLES` for the newest records.
     """
 
     rows: int
     run: Any = None
     moment: SeriesStatistics | None = None
+    usual: np.ndarray | None = None
     until: int = MAX_SAMPLES
 
 
@@ -115,8 +118,11 @@ class RowModel(ABC):
         """
         state = self.state
         samples = self.stream.peek(rows, state.moment)
-        entries = list(self.score.prediction_entries(state.rows + 1, samples, self.forward(state, samples)))
+        outputs = self.forward(state, samples)
+        entries = list(self.score.prediction_entries(state.rows + 1, samples, outputs))
         for place, entry in enumerate(entries):
+            if "anomaly" in entry:
+                entry["anomaly"] = self._anomaly(place, samples, outputs, state)
             self._name_class(entry, rows[place])
             # They were numbered as consecutive rows.
             entry["sample"] -= place
@@ -140,6 +146,14 @@ class RowModel(ABC):
         Raises:
             SettingsError: the run cannot forecast this.
         """
+
+    def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: State) -> float:
+        """Score one of the rows as if it were the next one."""
+        assert isinstance(self.score, RowScore)
+        one = slice(place, place + 1)
+        row = Samples(samples.xs[one], samples.targets[one], scales=samples.scales[one], values=samples.values[one])
+        forecast = Forecasts(*(part[one] for part in outputs))
+        return self.score.anomaly_scores(row, forecast, state.usual).item()
 
     def _name_class(self, entry: dict[str, Any], row: dict[str, Any]) -> None:
         """Name a class that has not appeared before, as the stream would if it learned from this row."""
@@ -166,7 +180,10 @@ class SeriesModel(RowModel):
     def newest(self) -> State:
         # A copy, since the thread that learns changes the run in place.
         return State(
-            rows_so_far(self.training), copy_arrays(self.training.run_so_far()), self.stream.statistics_snapshot()
+            rows_so_far(self.training),
+            copy_arrays(self.training.run_so_far()),
+            self.stream.statistics_snapshot(),
+            self.training.usual_so_far(),
         )
 
     def forward(self, state: State, samples: Samples) -> Any:

@@ -359,7 +359,6 @@ class Service:
         self.incoming.close()
         self._thread.join()
         self.model.close()
-        self.labels.forget(self.durable)
         self.labels.save()
 
 

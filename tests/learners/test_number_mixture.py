@@ -83,7 +83,7 @@ def plain_mixture(forecasts, targets, step):
         before = spread, record
         if t >= step and not np.isnan(target):
             count += 1
-            errors = (forecasts[t - step] - target) ** 2
+            errors = np.minimum((forecasts[t - step] - target) ** 2, expert_weights.LARGEST_ERROR**2 * spread)
             spread = spread + max(1 / (count + 1), 0.01) * (errors - spread)
             record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
         # Forecasts of the row itself come first.
@@ -95,6 +95,7 @@ def plain_mixture(forecasts, targets, step):
 @pytest.mark.parametrize("steps", [(0,), (1,), STEPS])
 def test_the_mixture_is_that_of_a_plain_loop(steps):
     xs = waves(300)
+    xs[150] += 10  # an outlier, whose error is limited
     targets = targets_of(xs, steps)
     series = learner(steps)
     _, losses, outputs = series.scan(series.init(), xs, targets, outputs=True)
@@ -204,3 +205,16 @@ def test_models_of_many_columns_have_fewer_lags():
     assert [model.lags for model in linear_models(7, 7)] == [1, 4, 24, 24]
     assert [model.lags for model in linear_models(7, 7 * 48)] == [4, 4, 24]
     assert [tuple(model) for model in linear_models(200, 1)] == [(1, 0.998), (1, 0.9998)]
+
+
+def test_the_variance_of_a_mixture_includes_how_far_its_means_are_apart():
+    rng = np.random.default_rng(0)
+    variances, records = rng.uniform(0.5, 2, (3, 2)), rng.normal(size=(3, 2))
+    forecasts = rng.normal(size=(3, 2))
+    weights = np.exp(-records / 2) / np.exp(-records / 2).sum(axis=0)
+    mean, variance = np.empty(2), np.empty(2)
+    performance = expert_weights.Performance(variances, records, np.zeros(2, np.int64))
+    expert_weights.mix_densities(performance, forecasts, mean, variance)
+    expected = (weights * forecasts).sum(axis=0)
+    np.testing.assert_allclose(mean, expected, rtol=1e-12)
+    np.testing.assert_allclose(variance, (weights * (variances + (forecasts - expected) ** 2)).sum(axis=0), rtol=1e-12)

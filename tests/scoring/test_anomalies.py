@@ -33,7 +33,12 @@ QUIET = {
 
 
 def scores_of(values, errors):
-    return np.stack([score_rows(no_anomalies(), *one) for one in zip(values, errors, strict=True)])
+    return np.stack([scored(no_anomalies(), *one) for one in zip(values, errors, strict=True)])
+
+
+def scored(state, values, errors):
+    """The scores of one column."""
+    return score_rows(state, values[:, None], errors[:, None])
 
 
 @pytest.mark.parametrize("kind", QUIET)
@@ -59,7 +64,7 @@ def test_a_jump_is_found_at_once_and_alarms_once(kind):
     values, errors = (part[0] for part in QUIET[kind](np.random.default_rng(2), (1, ROWS)))
     values[1500:] += 3 * np.ptp(values)
     errors[1500] += 30 * np.abs(errors).max()
-    scores = score_rows(no_anomalies(), values, errors)
+    scores = scored(no_anomalies(), values, errors)
     assert scores[1500] > 0.9999
     assert (scores[1501:1580] > scores[1500]).sum() == 0
     assert (scores[1500:] > 0.999).sum() <= 3  # the new level is soon the usual one
@@ -69,7 +74,7 @@ def test_a_drift_is_found_although_every_error_is_usual():
     noise = np.random.default_rng(3)
     values = noise.normal(size=ROWS)
     values[1500:] += 2.0
-    scores = score_rows(no_anomalies(), values, noise.normal(size=ROWS))
+    scores = scored(no_anomalies(), values, noise.normal(size=ROWS))
     assert (scores[1500:1520] > 0.999).any()
 
 
@@ -77,17 +82,17 @@ def test_chunks_single_rows_and_the_scale_make_no_difference():
     noise = np.random.default_rng(4)
     values, errors = noise.normal(size=(2, 600))
     values[::97], errors[::89] = np.nan, np.nan
-    whole = score_rows(no_anomalies(), values, errors)
+    whole = scored(no_anomalies(), values, errors)
     assert (whole[::97] == 0).all()
     state = no_anomalies()
-    single = [score_rows(state, values[row : row + 1], errors[row : row + 1])[0] for row in range(600)]
+    single = [scored(state, values[row : row + 1], errors[row : row + 1])[0] for row in range(600)]
     assert np.array_equal(whole, single)
 
 
 def test_the_recursion_is_that_of_a_slow_reference():
     noise = np.random.default_rng(5)
     values, errors = noise.standard_t(2, (2, 400))
-    assert score_rows(no_anomalies(), values, errors) == pytest.approx(list(reference(values, errors)), abs=1e-12)
+    assert scored(no_anomalies(), values, errors) == pytest.approx(list(reference(values, errors)), abs=1e-12)
 
 
 def rarity(past, size):
@@ -111,19 +116,21 @@ def rarity(past, size):
 
 
 def reference(values, errors):
-    sizes, distances, rests = [], [], []
+    sizes, rests = [], []
+    distances = {rows: [] for rows in anomalies.NEWEST}
     for row, (value, error) in enumerate(zip(values, errors, strict=True)):
         before = values[:row]
         rare = [rarity(sizes, abs(error))]
         sizes.append(abs(error))
-        if row >= anomalies.NEWEST:
-            distance = abs(values[row - 15 : row + 1].mean() - values[: row + 1].mean())
-            rare.append(rarity(distances, distance))
-            distances.append(distance)
+        for rows, past in distances.items():
+            if row >= rows:
+                distance = abs(values[row - rows + 1 : row + 1].mean() - values[: row + 1].mean())
+                rare.append(rarity(past, distance))
+                past.append(distance)
         if row >= anomalies.FIRST and not before.min() <= value <= before.max():
             beyond = max(value - before.max(), before.min() - value) / np.ptp(before)
             rare.append(2 / (row + 1) * (1 + beyond) ** -10)
-        found = min(1, 3 * min(rare))
+        found = min(1, 4 * min(rare))
         episode = [one for when, one in rests if row - when <= anomalies.REST][-1:] or [1.0]
         yield 1 - found if found < episode[0] else 0.0
         if found <= min(episode[0], anomalies.UNUSUAL):

@@ -56,6 +56,8 @@ def test_beyond_a_size_the_oldest_row_is_dropped(tmp_path, monkeypatch):
     assert [waits(labels, id) for id in "cd"] == [True, True]
     labels.add("e", {"wind": "x" * 9000})
     assert len(labels) == 0
+    labels.add("f" * 3000, {})  # ids take space, too
+    assert len(labels) == 0
 
 
 def test_accepted_rows_are_limited_too(tmp_path):
@@ -162,14 +164,17 @@ def test_a_graceful_shutdown_saves_waiting_rows(run):
 
 def test_a_kill_right_after_a_checkpoint_does_not_let_a_label_be_learned_twice(run, tmp_path, monkeypatch):
     """The rows that wait are on disk before the checkpoint that contains them, and before it counts as durable."""
-    left, durable = [], []
+    left, durable, kept = [], [], []
 
     def look(self, path):
         left.append(shutil.copytree(run, tmp_path / f"left{len(left)}"))
         before, learned = self.durable, self.learned
-        self.learned += 7  # rows that came after those in the checkpoint
+        self.learned += 7  # rows that came after those in the checkpoint, one of them with a label
+        self.labels.add("later", {})
+        self.labels.accept("later", 305)
         note(self, path)
         durable.append((before, self.durable))
+        kept.extend(self.labels._accepted)
         self.learned = learned
 
     note = Service._note_checkpoint
@@ -184,6 +189,7 @@ def test_a_kill_right_after_a_checkpoint_does_not_let_a_label_be_learned_twice(r
     asyncio.run(use())
     (folder,) = left
     assert durable == [(300, 301)]
+    assert kept == ["later"]
     again = Service(folder)
     try:
         assert again.durable == 301

@@ -9,6 +9,7 @@ from run_folders import norewind
 pytest.importorskip("uvicorn")
 from servers import table
 
+from norewind import Forecaster
 from norewind.forecasting.predict import predictions
 from norewind.serving.bodies import RequestError
 from norewind.serving.queues import Incoming
@@ -161,3 +162,16 @@ def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, diverge):
         service.learn(table(1), [None])
     assert service.model.answers(table(1, 300)) == before
     assert service.durable == 300
+
+
+def test_answers_change_only_when_what_was_learned_is_published():
+    """The default method changes its run in place, while the event loop answers from the state before."""
+    learning = Forecaster("power", inputs="wind", budget=1)
+    for one in table(60):
+        learning.learn_one(one)
+    model = SeriesModel(learning.training)
+    before = model.answers(table(1, 60))
+    learning.learn_one(table(1, 60)[0])
+    assert model.answers(table(1, 60)) == before
+    model.publish()
+    assert model.answers(table(1, 60)) != before

@@ -72,6 +72,7 @@ def test_predicting_changes_nothing(shared):
     came = shared.stream([row])[0]
     assert came["prediction"] == first[1]["prediction"]
     assert came["surprise"] == first[1]["surprise"]
+    assert came["anomaly"] == first[1]["anomaly"]
     assert came["sample"] == first[1]["sample"]
 
 
