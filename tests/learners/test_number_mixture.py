@@ -301,11 +301,14 @@ def test_models_of_many_columns_have_fewer_lags():
     assert {(model.lags, model.others) for model in linear_models(200, 1, 0)} == {(0, 1), (0, 0)}
 
 
-def test_the_variance_of_a_mixture_includes_how_far_its_means_are_apart():
+@pytest.mark.parametrize("scale", [1, 10_000])
+def test_the_variance_of_a_mixture_includes_how_far_its_means_are_apart(scale):
+    """Also after much larger errors of some experts, whose weights are then nearly zero."""
     rng = np.random.default_rng(0)
-    variances, records = rng.uniform(0.5, 2, (3, 2)), rng.normal(size=(3, 2))
+    variances, records = rng.uniform(0.5, 2, (3, 2)), scale * rng.normal(size=(3, 2))
     forecasts = rng.normal(size=(3, 2))
-    weights = np.exp(-records / 2) / np.exp(-records / 2).sum(axis=0)
+    shares = np.exp((records.min(axis=0) - records) / 2)
+    weights = shares / shares.sum(axis=0)
     mean, variance = np.empty(2), np.empty(2)
     performance = expert_weights.Performance(variances, records, np.zeros((3, 2)))
     expert_weights.mix_densities(performance, forecasts, mean, variance)

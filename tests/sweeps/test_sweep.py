@@ -170,10 +170,12 @@ def test_a_killed_run_does_not_end_the_others(tmp_path, monkeypatch):
 
 def test_a_run_that_is_killed_repeatedly_is_reported_as_failed(tmp_path, monkeypatch):
     class Place:
-        jobs, killed = 1, RuntimeError
+        jobs, killed, starts = 1, RuntimeError, 0
         stop = end = staticmethod(lambda *_: None)
 
         def start(self, *_):
+            self.starts += 1
+            assert self.starts < 20
             future = Future()
             future.set_exception(RuntimeError("killed"))
             return future

@@ -299,6 +299,11 @@ class RowStream(SourceStream):
         """
         return newest_scales(self._series, rows)
 
+    @property
+    def clock(self) -> str | None:
+        """The column of times; None if there is none."""
+        return self._clock
+
     def times_ahead(self, rows: int) -> list[Any] | None:
         """Return the times of the next rows, in the format of the table; None if they are not regular.
 
