@@ -1,6 +1,5 @@
 """Calibrated probabilities of classes: the outputs of a learner, multiplied by a temperature that is learned online."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +45,7 @@ class Calibrated(RowLearner):
     def __init__(self, learner: Any, classes: int):
         self.learner = learner
         self.classes = classes
-        self.steps: Sequence[int] = learner.steps  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.steps: tuple[int, ...] = tuple(learner.steps)
 
     def init(self) -> CalibratedRun:
         """Start a run of the other learner, with a factor of 1."""

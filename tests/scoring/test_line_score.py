@@ -55,12 +55,6 @@ def test_an_unusual_line_has_a_high_score_and_its_worst_part_is_marked(tmp_path)
     assert "line 61" in score.closing_text([], tmp_path).splitlines()[1]
 
 
-def test_a_line_is_compared_with_the_newest_lines(monkeypatch):
-    monkeypatch.setattr("norewind.scoring.text_score.COMPARED_LINES", 25)
-    score, entries = scored(TEXT, odd=[5, 500])
-    assert score.state.usual == [entry["bits"] for entry in entries[-25:]]
-
-
 def test_cuts_change_nothing_and_endless_lines_have_an_end():
     text = TEXT + b"x" * 25_000
     whole, cut = (scored(text, odd=[5, 700], cuts=cuts) for cuts in ((), (1, 7, 309, 310, 5_000)))

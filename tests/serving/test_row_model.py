@@ -179,7 +179,7 @@ def test_answers_change_only_when_what_was_learned_is_published():
     learning = Forecaster("power", inputs="wind", budget=1)
     for one in table(60):
         learning.learn_one(one)
-    model = SeriesModel(learning.training)
+    model = SeriesModel(learning.training, learning.settings)
     before = model.answers(table(1, 60))
     learning.learn_one(table(1, 60)[0])
     assert model.answers(table(1, 60)) == before
