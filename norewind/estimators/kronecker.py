@@ -93,8 +93,8 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
     Reference: Benzing et al., Optimal Kronecker-Sum Approximation of Real Time Recurrent
     Learning (2019).
 
-    The step itself cannot be differentiated (meta-gradients): where singular values are equal, as at the zero carry,
-    singular vectors have no derivative. A derivative is rejected.
+    The step can be differentiated (meta-gradients) where the singular values above zero differ, which they do except by
+    coincidence.
 
     Args:
         transition: one step of the model, `transition(params, state, x) -> (new_state, output)`, or a window of steps.
@@ -120,7 +120,6 @@ def kronecker(transition: Transition, loss: Loss, *, terms: int = 4, noise: Nois
     return products_estimator("kronecker", transition, loss, terms=terms, reduce=reduce, noise=noise)
 
 
-@jax.custom_jvp
 def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Reduce a sum of r + 1 products to r products, with the same sum on average over all signs.
 
@@ -132,9 +131,54 @@ def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Arr
     Returns:
         The r left and the r right factors, whose mean of Σ left_i ⊗ right_i is the original sum.
     """
-    (left, from_left), (right, from_right) = _factored(left), _factored(right)
-    outer, values, inner = jnp.linalg.svd(from_left @ from_right.T)
+    count, widths = len(left), (left.shape[1], right.shape[1])
+    # The decomposition needs at least as many columns as rows.
+    left, right = (jnp.pad(rows, ((0, 0), (0, max(0, count - rows.shape[1])))) for rows in (left, right))
+    left, right = _reduce_wide(left, right, signs)
+    return left[:, : widths[0]], right[:, : widths[1]]
 
+
+@jax.custom_jvp
+def _reduce_wide(left, right, signs):
+    outer, values, inner = _singular(left, right)
+    mix = _mixture(values, signs)
+    return (outer @ mix).T, (inner @ mix).T
+
+
+@_reduce_wide.defjvp
+def _reduce_wide_jvp(primals, tangents):
+    """The derivative by that of the singular vectors, which counts as zero between vectors of equal values.
+
+    Among values of zero nothing is lost by that: as long as there are fewer than r + 1 products, as after the zero
+    carry, nothing is mixed, and vectors without a value do not reach the result.
+    """
+    (left, right, signs), (left_dot, right_dot, _) = primals, tangents
+    outer, values, inner = _singular(left, right)
+    by_outer, by_inner = left @ outer, right @ inner
+    # With M = Σ left_i ⊗ right_i = U S Vᵀ: Uᵀ dM V.
+    change = (left_dot @ outer).T @ by_inner + by_outer.T @ (right_dot @ inner)
+    mix, mix_dot = jax.jvp(lambda values: _mixture(values, signs), (values,), (jnp.diagonal(change),))
+
+    inverse = _reciprocal(values)
+    gaps = _reciprocal(values - values[:, None]) * _reciprocal(values + values[:, None])
+    by_column, by_row = change * values, values[:, None] * change
+    outer_dot = outer @ (gaps * (by_column + by_column.T)) + _outside(outer, left_dot.T @ by_inner) * inverse
+    inner_dot = inner @ (gaps * (by_row + by_row.T)) + _outside(inner, right_dot.T @ by_outer) * inverse
+    slopes = (outer_dot @ mix + outer @ mix_dot).T, (inner_dot @ mix + inner @ mix_dot).T
+    return ((outer @ mix).T, (inner @ mix).T), slopes
+
+
+def _singular(left: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The singular value decomposition of Σ left_i ⊗ right_i: left vectors, values, right vectors (in columns)."""
+    (left, from_left), (right, from_right) = jnp.linalg.qr(left.T), jnp.linalg.qr(right.T)
+    outer, values, inner = jnp.linalg.svd(from_left @ from_right.T)
+    # Values that are only rounding would be mixed in by their roots, which are much larger.
+    values = jnp.where(values > len(values) * jnp.finfo(values.dtype).eps * values[0], values, 0)
+    return left @ outer, values, right @ inner.T
+
+
+def _mixture(values: jax.Array, signs: jax.Array) -> jax.Array:
+    """The matrix that turns r + 1 singular vectors into r factors; see `kronecker`."""
     size = len(values)
     sums = jnp.cumsum(values[::-1])[::-1]
     excess = size - 1 - jnp.arange(size)  # a tail that starts here has this many values plus one
@@ -142,28 +186,28 @@ def reduce(left: jax.Array, right: jax.Array, signs: jax.Array) -> tuple[jax.Arr
     is_tail, total, kept = jnp.arange(size) >= first, sums[first], excess[first]
     share = jnp.where(total > 0, total, 1) / kept  # √share for every column of the tail
     # The unit vector that the columns of the tail must be orthogonal to, so that their squares add up to the values.
-    normal = jnp.where(is_tail, jnp.sqrt(jnp.maximum(1 - values / share, 0)), 0)
+    left_over = 1 - values / share
+    normal = _root(jnp.where(is_tail & (left_over > size * jnp.finfo(values.dtype).eps), left_over, 0))
     # The reflection that maps the last axis to it: its other columns complete an orthonormal basis.
     mirror = normal.at[-1].add(1)
     basis = jnp.eye(size, dtype=values.dtype) - 2 * jnp.outer(mirror, mirror) / jnp.sum(mirror**2)
-    scale = jnp.sqrt(jnp.where(is_tail, total / kept, values))
-    mix = jnp.append(signs, 1)[:, None] * (basis * scale)[:, :-1]
-    return (left @ (outer @ mix)).T, (right @ (inner.T @ mix)).T
+    scale = _root(jnp.where(is_tail, total / kept, values))
+    return jnp.append(signs, 1)[:, None] * (basis * scale)[:, :-1]
 
 
-@reduce.defjvp
-def _reject(primals, tangents):
-    raise checks.ModelError(
-        "kronecker cannot be differentiated: the singular vectors that it keeps have no derivative where singular "
-        "values are equal, as at its zero carry. Use kf_rtrl, whose derivatives exist."
-    )
+def _root(numbers: jax.Array) -> jax.Array:
+    """√ of numbers above 0, and 0 with a derivative of 0 elsewhere."""
+    return jnp.where(numbers > 0, jnp.sqrt(jnp.where(numbers > 0, numbers, 1)), 0)
 
 
-def _factored(rows: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A QR decomposition of the transposed rows: as many orthonormal columns as there are rows, and a square matrix."""
-    count, width = rows.shape
-    columns, square = jnp.linalg.qr(jnp.pad(rows, ((0, 0), (0, max(0, count - width)))).T)
-    return columns[:width], square
+def _reciprocal(numbers: jax.Array) -> jax.Array:
+    """1 / numbers, and 0 for zeros."""
+    return jnp.where(numbers == 0, 0, 1 / jnp.where(numbers == 0, 1, numbers))
+
+
+def _outside(basis: jax.Array, columns: jax.Array) -> jax.Array:
+    """The part of the columns that is orthogonal to the basis."""
+    return columns - basis @ (basis.T @ columns)
 
 
 class AffineCarry(NamedTuple):

@@ -82,6 +82,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         seed: the seed of the networks.
     """
     from norewind.learners.number_mixture import NumberMixture, linear_models
+    from norewind.learners.seasons import LONGEST_PERIOD
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
@@ -89,10 +90,11 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         shape.inputs,
         shape.targets,
         steps=shape.steps,
-        models=linear_models(shape.inputs, len(shape.steps) * shape.targets),
+        models=linear_models(shape.inputs, len(shape.steps) * shape.targets, len(shape.known)),
         members=members,
         known=shape.known,
         gaussian=gaussian,
+        periods=[period for period in shape.periods if period <= LONGEST_PERIOD],
     )
     return learner, learner.init()
 

@@ -112,3 +112,25 @@ def test_unsupported_models_raise_errors():
         kronecker(cells.lstm(3, 2, 3).transition, losses.cross_entropy)
     with pytest.raises(ModelError, match="kronecker: terms must be at least 1"):
         kronecker(cells.elman(3, 2, 3).transition, losses.cross_entropy, terms=0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(("terms", "rank", "width"), [(1, 1, 4), (1, 2, 4), (4, 1, 8), (4, 4, 8), (4, 5, 8), (4, 3, 3)])
+def test_derivatives_agree_with_differences(terms, rank, width):
+    """They exist while there are fewer products than the reduction has room for, as after a zero carry."""
+    is_used = np.arange(terms + 1)[:, None] > terms - rank
+    left, right, left_dot, right_dot = (
+        np.random.default_rng(seed).normal(size=(terms + 1, size)) * is_used
+        for seed, size in enumerate((width, 9, width, 9))
+    )
+    signs = np.array([1.0, -1.0, -1.0, 1.0])[:terms]
+
+    @jax.jit
+    def along(t):
+        new_left, new_right = reduce(left + t * left_dot, right + t * right_dot, signs)
+        return new_left.T @ new_right
+
+    expected = (along(1e-5) - along(-1e-5)) / 2e-5
+    np.testing.assert_allclose(jax.jacfwd(along)(0.0), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(jax.jacrev(along)(0.0), expected, rtol=1e-6, atol=1e-6)
