@@ -119,7 +119,7 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
     def least_squares(inputs: int, forgetting: float) -> ClassLeastSquares:
         return ClassLeastSquares(inputs, shape.outputs, steps=shape.steps, forgetting=forgetting)
 
-    members = [least_squares(shape.inputs, forgetting) for forgetting in CLASS_FORGETTING]
+    members: list[Any] = [least_squares(shape.inputs, forgetting) for forgetting in CLASS_FORGETTING]
     if own := shape.inputs - shape.previous:
         on_features = least_squares(CLASS_FEATURES, CLASS_FORGETTING[0])
         members.append(RandomFeatures(on_features, own, CLASS_FEATURES))
