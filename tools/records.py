@@ -205,6 +205,14 @@ def river(root: Path) -> Named:
     yield "river/table", "\n".join(lines) + "\n"
 
 
+def nab(root: Path) -> Named:
+    """`python -m scoreboards nab`: the scores of both halves, and the time per row."""
+    record = _record(root, "nab", "results")
+    for files, scores in record["scores"].items():
+        yield f"nab/{files}", " | ".join(f"{score:.1f}" for score in scores.values())
+    yield "nab/microseconds", f"{record['microseconds']:.0f}"
+
+
 def serve(root: Path) -> Named:
     """`python -m benchmarks.serve`: latencies under load."""
     record = _record(root, "serve", "serve")
@@ -224,6 +232,7 @@ SOURCES = (
     small_studies,
     memory,
     river,
+    nab,
     serve,
     storm,
     faults,
