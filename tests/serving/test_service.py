@@ -95,6 +95,7 @@ def test_predicting_changes_nothing(shared):
         ("learn", b'{"row": {"wind": "high"}}', 400, "column 'wind'"),
         ("learn", b'{"row": {"wind": 1, "power": 1, "v": "\\ud800"}}', 400, "an unpaired surrogate"),
         ("learn", b'{"row": {"power": 1}, "id": "nobody"}', 404, "no row waits"),
+        ("learn", b'{"rows": [{"power": 1}, {"power": 2}], "ids": ["a", "a"]}', 400, "an id appears twice"),
         ("learn", b"{" + b" " * (1 << 20) + b"}", 413, "larger than"),
         ("nowhere", b"{}", 404, "Not Found: POST /nowhere"),
         ("health", b"{}", 405, "Method Not Allowed: POST /health"),
