@@ -17,6 +17,7 @@ from benchmarks.fleet_report import named as fleets
 from benchmarks.report import best, load, summary_table
 from benchmarks.serve import table as serve_table
 from examples.paper.clock import table as clock_table
+from norewind.plotting.tables import markdown
 from norewind.sweeps import sweep
 from norewind.sweeps.record import Record, read_records
 from norewind.training import scopes
@@ -129,8 +130,14 @@ def storm(root: Path) -> Named:
     yield "storm/kills", f"{record['kills']:,}"
     yield "storm/runs", f"{record['runs']:,}"
     yield "storm/losses", f"{len(record['losses']):,}"
-    for name in ("on", "fell"):
-        yield f"storm/{name}", ", ".join(f"{place} {number}" for place, number in record[name].items())
+    yield "storm/samples", f"{record['settings']['samples']:,}"
+    kinds: dict[str, Counter] = {}
+    for place, number in record["on"].items():
+        kind, how = place.split(", ")
+        kinds.setdefault(kind, Counter())[how] = number
+    rows = ((kind, hows.total(), _listed(hows)) for kind, hows in sorted(kinds.items()))
+    yield "storm/on", markdown(["kind of run", "kills", "by source, or by the processes killed"], rows)
+    yield "storm/fell", _listed(Counter(record["fell"]))
 
 
 def faults(root: Path) -> Named:
@@ -143,6 +150,10 @@ def faults(root: Path) -> Named:
     for name in ("tried", "outcomes"):
         total = sum((Counter(record[name]) for record in records.values()), Counter())
         yield f"faults/{name}", ", ".join(f"{place} {number:,}" for place, number in total.most_common())
+
+
+def _listed(counts: Counter) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in counts.most_common())
 
 
 def fuzz(root: Path) -> Named:

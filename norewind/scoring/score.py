@@ -99,8 +99,17 @@ class Score:
         """
         return len(jax.tree.leaves(samples.xs)[0])
 
+    def usual_after(self, samples: Samples | None, outputs: Outputs | None) -> np.ndarray | None:
+        """Return what rows are compared with after more samples; None for anything but the rows of one series.
+
+        Args:
+            samples: consecutive samples that come next; None for none.
+            outputs: the outputs of the learner, made before it learned from each of them.
+        """
+        return None
+
     def note_usual(self, samples: Samples, outputs: Outputs) -> None:
-        """Note samples that were learned from, or that are next in the stream, as usual for later ones.
+        """Note the samples that come next as usual for later ones. Each is noted once, in order.
 
         Args:
             samples: consecutive samples.

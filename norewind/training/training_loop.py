@@ -200,10 +200,7 @@ class Training:
             # Most learners raise this error themselves.
             raise Diverged(f"the loss after sample {before} is not a finite number.", before)
         outputs = self.windowed.by_sample(outputs, count)
-        if self._predicts:
-            self._report_predictions(*self.windowed.not_predicted_early(taken, outputs), learned=(taken, outputs))
-        elif outputs is not None:
-            self.score.note_usual(taken, outputs)
+        self._report_predictions(*self.windowed.not_predicted_early(taken, outputs))
         self._unscored.append((taken, losses, outputs))
         self.update_metrics()
         self.hooks.chunk(self.samples, float((losses * self.score.scale).sum()) / count)
@@ -295,17 +292,25 @@ class Training:
         if self._predicts and not waits and (new := self.windowed.predict_partial_window(self.outputs_of)):
             self._report_predictions(*new)
 
-    def _report_predictions(
-        self, first: int, samples: Samples, outputs: Outputs, learned: tuple[Samples, Outputs] | None = None
-    ) -> None:
-        """Pass predictions to the hooks, and note the samples that were learned from before anybody sees them."""
+    def _report_predictions(self, first: int, samples: Samples, outputs: Outputs | None) -> None:
+        """Pass predictions to the hooks. Every sample comes here once, in order, early or when it is learned from."""
+        if outputs is None:
+            return
         entries = list(self.score.prediction_entries(first, samples, outputs)) if self.hooks.predictions else []
-        if learned is not None:
-            self.score.note_usual(*learned)
+        self.score.note_usual(samples, outputs)
         if self.hooks.outputs is not None:
             self.hooks.outputs(first, samples, outputs)
         if self.hooks.predictions is not None:
             self.hooks.predictions(entries)
+
+    def usual_so_far(self) -> np.ndarray | None:
+        """Return what `Score.anomaly_scores` compares the next row with, after all rows that wait for their window."""
+        waiting, noted = self.windowed.partial_window, self.windowed.predicted_early
+        usual, count = self.score.usual_after(None, None), sample_count(waiting)
+        if usual is None or waiting is None or count == noted:
+            return usual
+        outputs = self.windowed.by_sample(self.outputs_of(waiting), count)
+        return self.score.usual_after(*jax.tree.map(lambda leaf: leaf[noted:], (waiting, outputs)))
 
     def outputs_of(self, waiting: Samples) -> Tree:
         """Return the outputs for samples in an incomplete window. Nothing is learned: a copy of the run is used.

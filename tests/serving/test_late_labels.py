@@ -164,14 +164,17 @@ def test_a_graceful_shutdown_saves_waiting_rows(run):
 
 def test_a_kill_right_after_a_checkpoint_does_not_let_a_label_be_learned_twice(run, tmp_path, monkeypatch):
     """The rows that wait are on disk before the checkpoint that contains them, and before it counts as durable."""
-    left, durable = [], []
+    left, durable, kept = [], [], []
 
     def look(self, path):
         left.append(shutil.copytree(run, tmp_path / f"left{len(left)}"))
         before, learned = self.durable, self.learned
-        self.learned += 7  # rows that came after those in the checkpoint
+        self.learned += 7  # rows that came after those in the checkpoint, one of them with a label
+        self.labels.add("later", {})
+        self.labels.accept("later", 305)
         note(self, path)
         durable.append((before, self.durable))
+        kept.extend(self.labels._accepted)
         self.learned = learned
 
     note = Service._note_checkpoint
@@ -186,6 +189,7 @@ def test_a_kill_right_after_a_checkpoint_does_not_let_a_label_be_learned_twice(r
     asyncio.run(use())
     (folder,) = left
     assert durable == [(300, 301)]
+    assert kept == ["later"]
     again = Service(folder)
     try:
         assert again.durable == 301

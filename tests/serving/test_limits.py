@@ -316,6 +316,17 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
     assert not incoming.add(rows([1]))
 
 
+def test_rows_accepted_just_before_the_source_is_closed_are_read():
+    incoming = Incoming(most=10)
+    incoming.start(init_position("rows", inside=False))
+    assert incoming.add([({"n": 1}, b"1\n")])
+    incoming.close()  # after the last look, and before the next one
+    assert not incoming.peek(1)
+    assert not incoming.ended
+    incoming.set_patience(0)
+    assert incoming.peek(1)
+
+
 def test_incoming_rows_are_limited_in_bytes(monkeypatch):
     monkeypatch.setattr(queues, "MAX_QUEUE_BYTES", 100)
     incoming = Incoming(most=1000)

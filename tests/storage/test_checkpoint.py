@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import jax
@@ -115,6 +116,15 @@ def test_an_error_in_the_background_is_raised_in_the_foreground(tmp_path, monkey
     writer.submit(4, {"a": jnp.ones(100)}, {})
     writer.wait()
     assert len(checkpoints(tmp_path)) == 2
+
+
+def test_a_folder_that_was_deleted_is_not_created_again(tmp_path):
+    writer = Writer(tmp_path / "run" / "checkpoints")
+    shutil.rmtree(tmp_path / "run")
+    writer.submit(1, {}, {})
+    with pytest.raises(FileNotFoundError, match="deleted"):
+        writer.wait()
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_flipped_byte_is_noticed(tmp_path):

@@ -175,8 +175,8 @@ def random_rows(seed, count=60):
     rows[:, 3] = 1.7e9 + random.integers(1, 9_000, count).cumsum()
     rows[random.random(rows.shape) < 0.15] = np.nan
     rows[:, 4] = np.nan
-    rows[40, 0] = 1e30  # a shock, and one among the first values
-    rows[4, 1] = -1e6
+    # Shocks in both directions, and one among the first values.
+    rows[40, 0], rows[45, :2], rows[4, 1] = 1e30, -1e30, -1e6
     return rows
 
 
