@@ -101,7 +101,7 @@ def diagnose(
     checks.check_at_least_one("diagnose: keys", keys)
     checks.check_at_least_one("diagnose: repeats", repeats)
     if rates is not None or callable(optimizer):
-        options = {"hidden": hidden, "repeats": repeats, "keys": keys, "seed": seed, "readout": readout}
+        options: Any = {"hidden": hidden, "repeats": repeats, "keys": keys, "seed": seed, "readout": readout}
         return _at_rates(methods, model, stream, rates or (), optimizer, report, options)
     if callable(model) and not hidden:
         raise ValueError("diagnose: the model is a function of its size. Pass the sizes, e.g. hidden=(8, 16, 32).")
@@ -146,10 +146,10 @@ def diagnose(
 
 
 def _at_rates(
-    methods: Methods, model: Any, stream: Any, rates: Sequence[float], optimizer: Any, report: Callable, options: dict
+    methods: Methods, model: Any, stream: Any, rates: Sequence[float], optimizer: Any, report: Callable, options: Any
 ) -> Diagnosis:
     """Diagnose at every learning rate; see `diagnose`."""
-    make: Any = adam if optimizer is None else optimizer
+    make: Callable[[float], Optimizer] = adam if optimizer is None else optimizer
     if not callable(make) or not rates:
         raise ValueError(
             "diagnose: rates need a function from a rate to an optimizer, and the other way round: "
@@ -161,7 +161,7 @@ def _at_rates(
         def tell(done: int, total: int, task: str, number: int = number, rate: float = rate) -> None:
             report(number * total + done, len(rates) * total, f"{task}, rate {rate:g}")
 
-        reports.append(diagnose(methods, model, stream, optimizer=make(rate), report=tell, **options))
+        reports.append(diagnose(methods, model, stream, **options, optimizer=make(rate), report=tell))
     findings = [replace(one, rate=rate) for rate, of in zip(rates, reports, strict=True) for one in of.findings]
     return replace(reports[0], findings=findings)
 

@@ -76,8 +76,8 @@ class ForecastingModel:
         self._first_rows: list[Row] = []
         self._metric_lines: list[dict[str, Any]] = []
         if saved and home:
-            lines = read_log(home / METRICS)
-            self._metric_lines = [line for line in lines if line["samples"] <= saved.entries["samples"]]
+            # Without lines after the checkpoint, such as that of the unfinished interval.
+            self._metric_lines = read_log(home / METRICS, saved.entries.get("logs", {}).get(METRICS, 0))
         # The number of lines of metrics in the folder.
         self._written_lines = len(self._metric_lines)
         if saved:

@@ -132,14 +132,6 @@ class RowModel(ABC):
                 entry["for"] = {step: row - place for step, row in ahead.items()} if several else ahead - place
         return entries
 
-    def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: State) -> float:
-        """Score one of the rows as if it were the next one."""
-        assert isinstance(self.score, RowScore)
-        one = slice(place, place + 1)
-        row = Samples(samples.xs[one], samples.targets[one], scales=samples.scales[one], values=samples.values[one])
-        forecast = Forecasts(*(part[one] for part in outputs))
-        return self.score.anomaly_scores(row, forecast, state.usual).item()
-
     @abstractmethod
     def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
         """Forecast the next rows. Called in the learning thread, between two chunks.
@@ -154,6 +146,14 @@ class RowModel(ABC):
         Raises:
             SettingsError: the run cannot forecast this.
         """
+
+    def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: State) -> float:
+        """Score one of the rows as if it were the next one."""
+        assert isinstance(self.score, RowScore)
+        one = slice(place, place + 1)
+        row = Samples(samples.xs[one], samples.targets[one], scales=samples.scales[one], values=samples.values[one])
+        forecast = Forecasts(*(part[one] for part in outputs))
+        return self.score.anomaly_scores(row, forecast, state.usual).item()
 
     def _name_class(self, entry: dict[str, Any], row: dict[str, Any]) -> None:
         """Name a class that has not appeared before, as the stream would if it learned from this row."""

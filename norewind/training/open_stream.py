@@ -32,6 +32,7 @@ class StreamShape(NamedTuple):
         known: the indices of the inputs that are the newest values of the targets; empty unless all targets have one.
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
+        previous: how many of the last inputs say which class came last.
     """
 
     inputs: int
@@ -42,6 +43,7 @@ class StreamShape(NamedTuple):
     known: tuple[int, ...] = ()
     table: TableLayout | None = None
     periods: tuple[int, ...] = ()
+    previous: int = 0
 
     @property
     def horizon(self) -> int:
@@ -212,7 +214,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     else:
         rows, table = RowStream(source, **options), None
         if is_class:
-            shape = StreamShape(rows.width, CATEGORIES + 1, False, 1, steps)
+            previous = CATEGORIES if rows.layout.before else 0
+            shape = StreamShape(rows.width, CATEGORIES + 1, False, 1, steps, previous=previous)
             return OpenedStream(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, steps))
         score = RowScore(rows.targets, settings.loss, steps, settings.period, settings.interval)
         # The rules that repeat a past value need every target among the inputs.

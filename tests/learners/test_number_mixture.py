@@ -161,26 +161,17 @@ def plain_mixture(forecasts, targets, step):
     record[1] = -2 * FIRST_WEIGHT
     mixed = []
     for t, target in enumerate(targets):
-<<<<<<< HEAD
         before = record
         if t >= step:
             due = forecasts[t - step]
             if not np.isnan(target):
                 count = count + 1
-                errors = np.minimum((due - target) ** 2, 25 * spread)
+                errors = np.minimum((due - target) ** 2, expert_weights.LARGEST_ERROR**2 * spread)
                 spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
                 record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
             absent = np.isnan(due)
             spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
             count = np.where(absent, 0, count)
-=======
-        before = spread, record
-        if t >= step and not np.isnan(target):
-            count += 1
-            errors = np.minimum((forecasts[t - step] - target) ** 2, expert_weights.LARGEST_ERROR**2 * spread)
-            spread = spread + max(1 / (count + 1), 0.01) * (errors - spread)
-            record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
->>>>>>> main
         # Forecasts of the row itself come first.
         used = record if step else before
         weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(used - np.nanmin(used)) / 2))
@@ -297,7 +288,6 @@ def test_without_learning_the_weights_stay_and_a_new_sequence_begins_empty():
 
 
 def test_models_of_many_columns_have_fewer_lags():
-<<<<<<< HEAD
     assert [model.lags for model in linear_models(1, 200, 1)][:4] == [8, 32, 168, 168]
     assert [model.lags for model in linear_models(7, 7, 7)][:4] == [1, 4, 24, 24]
     assert [model.lags for model in linear_models(7, 7 * 48, 7)] == [4, 4, 24, 4, 4]
@@ -309,11 +299,6 @@ def test_models_of_many_columns_have_fewer_lags():
         (168, 8),
     ]
     assert {(model.lags, model.others) for model in linear_models(200, 1, 0)} == {(0, 1), (0, 0)}
-=======
-    assert [model.lags for model in linear_models(1, 200)] == [8, 32, 168, 168]
-    assert [model.lags for model in linear_models(7, 7)] == [1, 4, 24, 24]
-    assert [model.lags for model in linear_models(7, 7 * 48)] == [4, 4, 24]
-    assert [tuple(model) for model in linear_models(200, 1)] == [(1, 0.998), (1, 0.9998)]
 
 
 @pytest.mark.parametrize("scale", [1, 10_000])
@@ -325,9 +310,8 @@ def test_the_variance_of_a_mixture_includes_how_far_its_means_are_apart(scale):
     shares = np.exp((records.min(axis=0) - records) / 2)
     weights = shares / shares.sum(axis=0)
     mean, variance = np.empty(2), np.empty(2)
-    performance = expert_weights.Performance(variances, records, np.zeros(2, np.int64))
+    performance = expert_weights.Performance(variances, records, np.zeros((3, 2)))
     expert_weights.mix_densities(performance, forecasts, mean, variance)
     expected = (weights * forecasts).sum(axis=0)
     np.testing.assert_allclose(mean, expected, rtol=1e-12)
     np.testing.assert_allclose(variance, (weights * (variances + (forecasts - expected) ** 2)).sum(axis=0), rtol=1e-12)
->>>>>>> main
