@@ -188,50 +188,121 @@ def figure(records: Sequence[dict[str, Any]], subjects: Sequence[tuple[str, int]
     from norewind.plotting import figures
 
     models = [s for s in subjects if any((r["cell"], r["hidden"]) == s for r in records)]
-    drawing, axes = figures.new_figure(2, len(models), panel=(5.6, 4.6))
-    for column, (cell, hidden) in enumerate(models):
+    drawing, axes = figures.new_figure(len(models), 2, panel=(6.4, 5.2))
+    labels = []
+    for (cell, hidden), (trade, cost) in zip(models, axes, strict=True):
         points = [record for record in records if (record["cell"], record["hidden"]) == (cell, hidden)]
-        axes[0][column].set_title(f"{cell}, {hidden} units", fontsize=11)
-        _draw_trade(axes[0][column], points)
-        _draw_cost(axes[1][column], points)
+        trade.set_title(f"{cell}, {hidden} units: what a method pays in bias and in noise", fontsize=10)
+        cost.set_title(f"{cell}, {hidden} units: what a small error costs in time", fontsize=10)
+        labels += [(trade, _draw_trade(trade, points)), (cost, _draw_cost(cost, points))]
     figures.legend(drawing, axes.flat, columns=len(FAMILIES))
-    drawing.suptitle("Every method on models that have learned aⁿbⁿ, relative to ‖exact gradient‖²")
+    drawing.suptitle("Gradients on a model that has learned aⁿbⁿ, relative to ‖exact gradient‖²", fontsize=11)
+    # The layout must be final before labels can be placed.
+    drawing.draw_without_rendering()
+    for ax, of_axes in labels:
+        _place_labels(ax, of_axes)
     figures.save(drawing, path)
 
 
-def _draw_trade(ax: Any, points: Sequence[dict[str, Any]]) -> None:
+# Where a label may stand, in points from the point that it names: the nearest first.
+OFFSETS = [(x, sign * y) for y in range(0, 60, 5) for sign in (-1, 1) for x in (8 + y / 2, -8 - y / 2)]
+# A point of the figure: x, y and the record of its method.
+Point = tuple[float, float, dict[str, Any]]
+
+
+def _in_order(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records in the order of the families, which is that of the legend."""
+    order = [method for family in FAMILIES.values() for method in family]
+    return sorted(points, key=lambda record: order.index(record["method"]))
+
+
+def _draw_trade(ax: Any, points: Sequence[dict[str, Any]]) -> list[Point]:
     """Draw variance against bias, with methods without bias or noise at the edges."""
-    for record in points:
+    drawn = []
+    for record in _in_order(points):
         (bias, resolved), variance = bias_of(record), max(record["variance"][0], EDGE)
-        style = _style(record["method"])
-        ax.plot(max(bias, EDGE), variance, **style, fillstyle="full" if resolved else "none")
-        # Methods without noise stand in one line, so their labels would overlap.
-        tilt = 60 if variance <= EDGE else 0
-        ax.annotate(_short(record["method"]), (max(bias, EDGE), variance), rotation=tilt, **_beside(style))
+        drawn.append((max(bias, EDGE), variance, record))
+        ax.plot(*drawn[-1][:2], **_style(record["method"]), fillstyle="full" if resolved else "none")
     ax.axvspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
     ax.axhspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
-    ax.set(xscale="log", yscale="log", xlim=(EDGE / 2, None), ylim=(EDGE / 2, None))
-    ax.set(xlabel="bias² (left edge: none; hollow: at most this)", ylabel="variance (lower edge: none)")
+    xs, ys, _ = zip(*drawn, strict=True)
+    ax.set(xscale="log", yscale="log", xlim=(EDGE / 2, 3 * max(xs)), ylim=(EDGE / 2, 3 * max(ys)))
+    ax.set(xlabel="bias² (hollow: at most this)", ylabel="variance")
+    _name_edge(ax.xaxis)
+    _name_edge(ax.yaxis)
+    return drawn
 
 
-def _draw_cost(ax: Any, points: Sequence[dict[str, Any]]) -> None:
+def _draw_cost(ax: Any, points: Sequence[dict[str, Any]]) -> list[Point]:
     """Draw the squared error of one step against time, and the frontier: no method is both faster and better."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     from norewind.plotting import figures
 
-    best, front = float("inf"), []
-    for record in sorted(points, key=lambda record: record["microseconds"]):
+    drawn = []
+    for record in _in_order(points):
         bias, resolved = bias_of(record)
-        error, time = max(bias * resolved + record["variance"][0], EDGE), record["microseconds"]
-        style = _style(record["method"])
-        ax.plot(time, error, **style)
-        ax.annotate(_short(record["method"]), (time, error), **_beside(style))
+        drawn.append((record["microseconds"], max(bias * resolved + record["variance"][0], EDGE), record))
+        ax.plot(*drawn[-1][:2], **_style(record["method"]))
+    best, front = float("inf"), []
+    for time, error, _ in sorted(drawn, key=lambda point: point[:2]):
         if error < best:
             front += [(time, best), (time, error)]
             best = error
     xs, ys = zip(*front[1:], strict=True)
     ax.plot(xs, ys, color=figures.GRAY, linewidth=1, zorder=0)
+    ax.axhspan(EDGE / 2, EDGE * 1.6, color="0.93", zorder=0)
     ax.set(xscale="log", yscale="log", ylim=(EDGE / 2, None))
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set(xlabel="CPU µs per sample", ylabel="bias² + variance of one step")
+    _name_edge(ax.yaxis)
+    return drawn
+
+
+def _name_edge(axis: Any) -> None:
+    """Label the ticks of a logarithmic axis, of which the lowest stands for everything below it."""
+    low, high = axis.get_view_interval()
+    exponents = [e for e in range(-4, 7) if low <= 10.0**e <= high]
+    axis.set_ticks([10.0**e for e in exponents], ["0" if 10.0**e <= EDGE else f"$10^{{{e}}}$" for e in exponents])
+
+
+def _place_labels(ax: Any, points: Sequence[Point]) -> None:
+    """Label every point near it, where no label or point is yet if there is such a place."""
+    from matplotlib.patheffects import withStroke
+
+    taken = []
+    for x, y, _ in points:
+        at = ax.transData.transform((x, y))
+        taken.append((*(at - 4), *(at + 4)))
+    inside = ax.get_window_extent()
+    # From top to bottom, so that the labels of a column keep its order.
+    for x, y, record in sorted(points, key=lambda point: -point[1]):
+        best = None
+        for dx, dy in OFFSETS:
+            note = ax.annotate(
+                _short(record["method"]), (x, y), (dx, dy), textcoords="offset points", fontsize=7.5, va="center",
+                ha="left" if dx > 0 else "right", color=_style(record["method"])["color"],
+                arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "0.6"} if abs(dy) > 5 else None,
+            )  # fmt: skip
+            note.set_path_effects([withStroke(linewidth=2, foreground="white")])
+            # Otherwise labels that are tried would change the layout.
+            note.set_in_layout(False)
+            box = _box_of(note)
+            hidden = sum(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
+            outside = box[0] < inside.x0 or box[2] > inside.x1 or box[1] < inside.y0 or box[3] > inside.y1
+            cost = hidden + 2 * outside
+            if best is None or cost < best[0]:
+                if best is not None:
+                    best[1].remove()
+                best = cost, note, box
+            else:
+                note.remove()
+            if cost == 0:
+                break
+        if best is not None:
+            taken.append(tuple(best[2]))
 
 
 def bias_of(record: dict[str, Any]) -> tuple[float, bool]:
@@ -262,8 +333,12 @@ def _style(method: str) -> dict[str, Any]:
     return {"color": figures.COLORS[number], "marker": marker, "linestyle": "", "label": family, "markersize": 7}
 
 
-def _beside(style: dict[str, Any]) -> dict[str, Any]:
-    return {"xytext": (5, 4), "textcoords": "offset points", "fontsize": 7.5, "color": style["color"]}
+def _box_of(note: Any) -> Any:
+    """The corners of the text of an annotation, without its line to the point."""
+    from matplotlib.text import Text
+
+    note.update_positions(note.figure.canvas.get_renderer())
+    return Text.get_window_extent(note).padded(1.5).extents
 
 
 def _short(method: str) -> str:

@@ -185,9 +185,12 @@ class Saved(Kind):
                 model = load(run) if (run / "settings.toml").exists() else Classifier("light", **MODEL)
                 for row in rows[model.samples :]:
                     model.learn_one({**row, "light": row["light"] == "red"})
-                    if model.samples % (ROWS // 3) == 0:
+                    if model.samples in (ROWS // 3, ROWS * 2 // 3):
                         model.save(run)
                         self.mark(f"checkpoint . {model.samples}")
+                # Also after a kill in the last call, which writes the line of the unfinished interval at its end.
+                model.save(run)
+                self.mark(f"checkpoint . {model.samples}")
         except (OSError, NorewindError) as error:
             raise Disturbed(str(error)) from None
 

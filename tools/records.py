@@ -113,8 +113,8 @@ def instruments(root: Path) -> Named:
 
 
 def small_studies(root: Path) -> Named:
-    """`python -m examples.step_sizes`, `examples.maze` and `examples.continual`."""
-    for name in ("step-sizes", "maze", "continual"):
+    """`python -m examples.step_sizes`, `examples.maze`, `examples.continual` and `examples.frontier`."""
+    for name in ("step-sizes", "maze", "continual", "frontier"):
         yield f"{name}/table", (root / "results" / name / "table.md").read_text(encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 python -m examples.paper all            # or influence, brackets, anbn, memory, clock
 python -m examples.paper all --quick    # influence balancing in full, the rest too short to draw conclusions
+python -m examples.paper copying        # KF-RTRL at its published size: hours; can be interrupted at any time
 """
 
 from pathlib import Path
@@ -12,11 +13,12 @@ import tyro
 from norewind.cli.common import THIS_MACHINE, Processes, check_range, command_line
 from norewind.training.settings import option
 
+Experiment = Literal["influence", "brackets", "anbn", "all", "memory", "clock", "copying"]
 PROGRAM = "python -m examples.paper"
 
 
 def study(
-    what: Annotated[Literal["influence", "brackets", "anbn", "all", "memory", "clock"], tyro.conf.Positional],
+    what: Annotated[Experiment, tyro.conf.Positional],
     *,
     out: Annotated[Path | None, option("FOLDER", "results/paper, results/quick or results/memory")] = None,
     quick: bool = False,
@@ -34,7 +36,7 @@ def study(
 
     Args:
         what: One experiment of the paper, or all of them; or memory, which is not from the paper; or clock, two
-            readings of the paper's learning rate.
+            readings of the paper's learning rate; or copying, KF-RTRL on growing sequences at its published size.
         out: The folder to write to.
         quick: Run influence balancing in full, but text only briefly, too short for conclusions (a few minutes).
         seeds: The number of runs per curve and per cell of the table.
@@ -61,6 +63,12 @@ def study(
         from examples.paper.clock import reproduce_clock
 
         print(reproduce_clock(out or Path("results/clock")))
+        return
+    if what == "copying":
+        from examples.paper.batched_copying import reproduce_copying
+
+        folder = out or Path("results/quick/copying" if quick else "results/copying")
+        print(reproduce_copying(folder, samples=length, seeds=seeds or 1, rates=rates, quick=quick))
         return
     from examples.paper.balancing import SEEDS, influence_plan
     from examples.paper.report import reproduce

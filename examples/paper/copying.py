@@ -69,8 +69,18 @@ class Copying(Stream):
         return np.stack([xs, targets]).astype(np.int32)
 
     def position(self) -> dict[str, Any]:
-        """Return nothing: a stream whose sequences depend on the progress of learning cannot be resumed."""
-        return {}
+        """Return what `restore` needs to continue with the same samples, if the length is changed in the same way."""
+        left = self._left.tolist()
+        return {"length": int(self.length), "left": left, "generator": self._generator.bit_generator.state}
+
+    def restore(self, position: dict[str, Any]) -> None:
+        """Continue at a position.
+
+        Args:
+            position: the position, from a stream with the same arguments.
+        """
+        self.length, self._left = position["length"], np.array(position["left"], np.int32).reshape(2, -1)
+        self._generator.bit_generator.state = position["generator"]
 
 
 class Curriculum:

@@ -1,6 +1,7 @@
 """Measuring how far each estimator is from the exact gradient, along the trajectory of a stream."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import lcm
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from norewind.analysis.own_models import Methods, Subject, methods_of
 from norewind.core import checks
 from norewind.core.checks import ModelError
 from norewind.core.estimator import Estimator
+from norewind.core.optimizers import adam
 from norewind.core.structure import reaches_state
 from norewind.core.trees import Tree, is_prng_key, named_leaves, real_leaves
 from norewind.estimators import rtrl, sliding_bptt
@@ -38,7 +40,8 @@ def diagnose(
     repeats: int = 1,
     keys: int = 100,
     seed: int = 0,
-    optimizer: Optimizer | None = None,
+    optimizer: Optimizer | Callable[[float], Optimizer] | None = None,
+    rates: Sequence[float] | None = None,
     readout: bool = False,
     report: Callable[[int, int, str], None] = lambda done, total, task: None,
 ) -> Diagnosis:
@@ -71,7 +74,10 @@ def diagnose(
         keys: the number of independent seeds of each method's noise.
         seed: the seed from which these are derived.
         optimizer: updates the parameters by the exact gradient; the reference is then as stale as RTRL is. By default
-            the parameters are frozen.
+            the parameters are frozen. With `rates`, a function that makes an optimizer for a learning rate, by default
+            `norewind.adam`.
+        rates: the learning rates at which to update the parameters. Every method is measured at each of them, along
+            the trajectory of that rate.
         readout: also compare parameters that do not influence the state. Their gradient is exact under every method.
         report: called as `report(done, total, task)` before each method on each model.
 
@@ -81,7 +87,8 @@ def diagnose(
     Raises:
         ModelError: there is nothing to compare: no parameter influences the state, the exact gradient is zero, or all
             methods reject the model. (If only some do, the table says why.)
-        ValueError: the sizes are missing, or the stream is too short.
+        ValueError: the sizes are missing, the stream is too short, or `rates` are given with an optimizer that has a
+            rate already.
 
     >>> import jax, numpy as np, norewind
     >>> cell = norewind.cells.elman(inputs=3, hidden=4, outputs=3)
@@ -93,6 +100,9 @@ def diagnose(
     """
     checks.check_at_least_one("diagnose: keys", keys)
     checks.check_at_least_one("diagnose: repeats", repeats)
+    if rates is not None or callable(optimizer):
+        options: Any = {"hidden": hidden, "repeats": repeats, "keys": keys, "seed": seed, "readout": readout}
+        return _at_rates(methods, model, stream, rates or (), optimizer, report, options)
     if callable(model) and not hidden:
         raise ValueError("diagnose: the model is a function of its size. Pass the sizes, e.g. hidden=(8, 16, 32).")
     for size in hidden:
@@ -133,6 +143,27 @@ def diagnose(
     if not findings:
         raise ModelError("diagnose: all methods reject this model. " + " ".join(rejected.values()))
     return Diagnosis(findings, reference=", ".join(dict.fromkeys(references)), moving=moving, rejected=rejected)
+
+
+def _at_rates(
+    methods: Methods, model: Any, stream: Any, rates: Sequence[float], optimizer: Any, report: Callable, options: Any
+) -> Diagnosis:
+    """Diagnose at every learning rate; see `diagnose`."""
+    make: Callable[[float], Optimizer] = adam if optimizer is None else optimizer
+    if not callable(make) or not rates:
+        raise ValueError(
+            "diagnose: rates need a function from a rate to an optimizer, and the other way round: "
+            "optimizer=norewind.adam, rates=(1e-2, 1e-3)."
+        )
+    reports = []
+    for number, rate in enumerate(rates):
+
+        def tell(done: int, total: int, task: str, number: int = number, rate: float = rate) -> None:
+            report(number * total + done, len(rates) * total, f"{task}, rate {rate:g}")
+
+        reports.append(diagnose(methods, model, stream, **options, optimizer=make(rate), report=tell))
+    findings = [replace(one, rate=rate) for rate, of in zip(rates, reports, strict=True) for one in of.findings]
+    return replace(reports[0], findings=findings)
 
 
 class Exact(NamedTuple):

@@ -132,6 +132,7 @@ class Finding:
         by_leaf: the same statistics for each leaf of the parameters that is compared.
         reported: the means of the numbers that the method reports about itself (`Estimator.report`).
         models: the number of models.
+        rate: the learning rate of the parameters; None if they do not learn, or at a rate of their own optimizer.
     """
 
     method: str
@@ -145,10 +146,15 @@ class Finding:
     by_leaf: dict[str, Part] = field(default_factory=dict)
     reported: dict[str, Value] = field(default_factory=dict)
     models: int = 1
+    rate: float | None = None
+
+    @property
+    def label(self) -> str:
+        return self.method if self.rate is None else f"{self.method}, rate {self.rate:g}"
 
     @property
     def name(self) -> str:
-        return self.method if self.hidden is None else f"{self.method}, hidden {self.hidden}"
+        return self.label if self.hidden is None else f"{self.label}, hidden {self.hidden}"
 
     @staticmethod
     def of(
@@ -242,7 +248,7 @@ class Diagnosis:
 
     def table(self) -> str:
         """Return a Markdown table, one line per method and size. All numbers are relative to the exact gradient."""
-        hidden = ["hidden"] if self.sizes else []
+        hidden = [*(["rate"] if self.findings[0].rate is not None else []), *(["hidden"] if self.sizes else [])]
         columns = ["method", *hidden, "bias_squared", "variance", "cosine", "keys"]
         reported = list(dict.fromkeys(name for finding in self.findings for name in finding.reported))
         rows = [
@@ -290,10 +296,10 @@ class Diagnosis:
 
         largest = self.sizes[-1] if self.sizes else None
         label = "sample" if largest is None else f"sample (hidden {largest})"
-        along = [(f.method, span.end, span) for f in self.findings if f.hidden == largest for span in f.over_time]
+        along = [(f.label, span.end, span) for f in self.findings if f.hidden == largest for span in f.over_time]
         rows: list[tuple[str, list[Any]]] = [(label, along)]
         if len(self.sizes) > 1:
-            rows.append(("hidden", [(f.method, f.hidden, f) for f in self.findings]))
+            rows.append(("hidden", [(f.label, f.hidden, f) for f in self.findings]))
         figure, axes = figures.new_figure(len(rows), 3, panel=(4.4, 3.6))
         for (xlabel, points), panels in zip(rows, axes, strict=True):
             for ax, (statistic, title, scale) in zip(panels, PANELS, strict=True):

@@ -64,7 +64,7 @@ def diagnose(
     samples: Annotated[float, option("N", "100")] = 100,
     keys: int = 100,
     repeats: int = 1,
-    moving: Annotated[float | None, option("RATE", "frozen")] = None,
+    moving: Annotated[tuple[float, ...], option("RATE", "frozen")] = (),
     readout: bool = False,
     out: Path = Path("results/diagnose"),
 ) -> None:
@@ -78,7 +78,8 @@ def diagnose(
         samples: The number of samples to read; can be written as 1e3.
         keys: The number of times to draw each method's noise.
         repeats: The number of random models of each size. With several, the results are means over them.
-        moving: Train the parameters along the stream, with the exact gradient and Adam at this learning rate.
+        moving: Train the parameters along the stream, with the exact gradient and Adam at this learning rate, or at
+            each of several.
         readout: Also compare the parameters that do not reach the state, whose gradient is exact under every method.
         out: The folder for table.md, diagnosis.json and diagnosis.png.
     """
@@ -98,7 +99,7 @@ def diagnose(
             repeats=repeats,
             keys=keys,
             seed=stream.seed,
-            optimizer=None if moving is None else norewind.adam(moving),
+            rates=moving or None,
             readout=readout,
             report=lambda done, total, task: update(completed=done, total=total, description=task),
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from norewind.engines.cache import keep_compiled
+from norewind.forecasting.frames import FrameStyle, read_if_packed, style_of
 from norewind.forecasting.guard import Guard, locked, uninterrupted
 from norewind.learners.learner import Forecasts, Learner
 from norewind.plotting import tables
@@ -59,6 +60,7 @@ class ForecastingModel:
         settings: the settings of the run.
         labels: for a classifier, the original labels of the classes, by name.
         training: the run in training; None while the first rows are held back.
+        style: the kind of data frame that the newest `fit` was given; None for anything else.
     """
 
     def __init__(self, settings: Settings, saved: SavedRun | None = None, home: Path | None = None):
@@ -67,14 +69,15 @@ class ForecastingModel:
         self.settings = settings
         self.labels: dict[str, Any] = {}
         self.training: Training | None = None
+        self.style: FrameStyle | None = None
         # The folder that the run was loaded from or saved to.
         self._home = home
         # The first rows, while they are held back.
         self._first_rows: list[Row] = []
         self._metric_lines: list[dict[str, Any]] = []
         if saved and home:
-            lines = read_log(home / METRICS)
-            self._metric_lines = [line for line in lines if line["samples"] <= saved.entries["samples"]]
+            # Without lines after the checkpoint, such as that of the unfinished interval.
+            self._metric_lines = read_log(home / METRICS, saved.entries.get("logs", {}).get(METRICS, 0))
         # The number of lines of metrics in the folder.
         self._written_lines = len(self._metric_lines)
         if saved:
@@ -238,6 +241,7 @@ class ForecastingModel:
             StreamError: the data or one of the rows cannot be read.
             SettingsError: the settings do not fit the data.
         """
+        data = read_if_packed(data)
         is_file = isinstance(data, str | os.PathLike)
         if is_file and y is not None:
             raise StreamError("fit: a file holds its own targets. Leave out y, or pass rows.")
@@ -270,6 +274,7 @@ class ForecastingModel:
                     self._metric_lines += lines
                     self._continue(training.snapshot())
                     labels = self.labels
+                    self.style = None if is_file else style_of(data, self.samples)
             except BaseException:
                 self.settings, self.labels = before, labels
                 raise

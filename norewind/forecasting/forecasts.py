@@ -253,17 +253,35 @@ def _folder_forecasts(folder: Path, rows: int) -> Iterator[dict[str, Any]]:
     assert isinstance(score, KeyedScore)
     with closing(fleet.records(folder)) as records:
         for key, record in records.on_disk(saved.entries["samples"]):
-            outputs, mean, deviation, newest, rows_so_far = fleet.upcoming(record)
-            means, spreads = score.means_and_deviations(outputs)
-            means, spreads = mean + deviation * means, deviation * spreads
-            bounds = bounds_in_units(score.bounds(outputs), mean, deviation)
-            # Until there are enough values to scale by, forecast the last one, as the predictions do.
-            means = np.where(np.isnan(means), newest, means)
-            for step in range(min(rows, len(means))):
-                entry = {"key": score.name(key), "rows": rows_so_far, "step": step + 1}
-                entry["forecast"] = score.by_column(means[step].tolist())
-                if score.gaussian:
-                    entry["deviation"] = score.by_column(spreads[step].tolist())
-                if score.levels:
-                    entry["interval"] = score.intervals_by_column(bounds[step].tolist())
-                yield entry
+            yield from key_forecasts(fleet, score, key, record, rows)
+
+
+def key_forecasts(
+    fleet: Fleet, score: KeyedScore, key: bytes, record: np.ndarray, rows: int
+) -> Iterator[dict[str, Any]]:
+    """Forecast the next rows of one key of a fleet.
+
+    Args:
+        fleet: the fleet.
+        score: its score.
+        key: the key.
+        record: the record of the key.
+        rows: the number of rows, at most the horizon.
+
+    Returns:
+        One entry per row.
+    """
+    outputs, mean, deviation, newest, rows_so_far = fleet.upcoming(record)
+    means, spreads = score.means_and_deviations(outputs)
+    means, spreads = mean + deviation * means, deviation * spreads
+    bounds = bounds_in_units(score.bounds(outputs), mean, deviation)
+    # Until there are enough values to scale by, forecast the last one, as the predictions do.
+    means = np.where(np.isnan(means), newest, means)
+    for step in range(min(rows, len(means))):
+        entry = {"key": score.name(key), "rows": rows_so_far, "step": step + 1}
+        entry["forecast"] = score.by_column(means[step].tolist())
+        if score.gaussian:
+            entry["deviation"] = score.by_column(spreads[step].tolist())
+        if score.levels:
+            entry["interval"] = score.intervals_by_column(bounds[step].tolist())
+        yield entry

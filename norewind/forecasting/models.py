@@ -6,22 +6,30 @@ from collections.abc import Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from norewind.forecasting.backtest import Backtest, backtest
 from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
 from norewind.forecasting.forecasts import check_rows, forecast_next_rows
-from norewind.forecasting.guard import uninterrupted
+from norewind.forecasting.frames import build_frame, check_is_frame, continued_index, forecast_columns, style_of
+from norewind.forecasting.guard import locked, uninterrupted
+from norewind.learners.learner import Learner
 from norewind.scoring.number_score import NumberScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
 from norewind.streams.table.formats import DICT_FORMAT
+from norewind.streams.table.python_rows import PythonRows, iterate_rows
 from norewind.training.build import in_precision
 from norewind.training.folder import saved_run
+from norewind.training.open_stream import open_stream
 from norewind.training.settings import Settings, SettingsError, check_scopes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The name of a column, or several names.
 Names = str | Sequence[str]
@@ -67,20 +75,86 @@ class Forecaster(ForecastingModel):
         values, _ = score.predictions_and_errors(samples, outputs)
         return self._value(score.by_column(values[0].tolist())) if score.has_prediction(samples)[0] else None
 
-    def forecast(self, rows: int = 1) -> list[Any]:
+    def forecast(self, rows: int = 1) -> Any:
         """Forecast the next rows. Beyond the horizon, forecasts take the place of rows, with a warning.
 
         Args:
             rows: the number of rows.
 
         Returns:
-            One forecast per row: a number if one target was named, otherwise a dict by column.
+            One forecast per row: a number if one target was named, otherwise a dict by column. After `fit` on a pandas
+            or Polars frame, a frame of the same kind: its times or its index continued, the forecasts, their
+            deviations and the bounds of their intervals.
 
         Raises:
             SettingsError: `rows` is not a number from 1 to 100,000, or the horizon is 0.
             StreamError: the model has not learned from any row yet.
         """
-        return self._ahead("forecast", rows, warn=True)
+        entries = self.entries_ahead(rows, warn=True)
+        if self.style is None or self.training is None:
+            return [self._value(each["forecast"]) for each in entries]
+        columns = forecast_columns(entries, self.training.windowed.rows.clock)
+        return build_frame(self.style, columns, continued_index(self.style, rows, self.samples))
+
+    @locked
+    @in_precision
+    def predict(self, data: Any) -> Any:
+        """Predict at every row of a frame in turn, without learning from them.
+
+        Args:
+            data: a pandas or Polars frame that continues the rows learned from.
+
+        Returns:
+            A frame of the same kind and length, with a column for each target: the forecast made at the row, or with
+            `horizon=0` the prediction of its target. With several steps, the columns are called `power +1` and so on.
+
+        Raises:
+            StreamError: the data is not a frame, or one of its rows is bad.
+        """
+        style = check_is_frame(style_of(data, 0), "predict")
+        if (training := self._open()) is None:
+            raise StreamError("there is nothing to predict from yet: call fit or learn_one first.")
+        position = training.snapshot().entries["position"]["stream"]
+        opened = open_stream(self.settings, position, source=PythonRows(iterate_rows(data)))
+        name = "forecast" if self.settings.horizon else "prediction"
+        with opened.stream as stream:
+            run, columns = training.run_so_far(), {}
+            assert isinstance(training.learner, Learner)
+            while (samples := stream.take(training.chunk_size)) is not None:
+                run, outputs = training.learner.forward(run, samples.xs)
+                for entry in opened.score.prediction_entries(1, samples, outputs):
+                    for column, value in _flat(entry[name]).items():
+                        columns.setdefault(column, []).append(value)
+        return build_frame(style, columns, getattr(data, "index", None))
+
+    def backtest(self, data: Any, *, origins: int | Sequence[int] = 10, horizon: int | None = None) -> Backtest:
+        """Forecast at some rows of a frame, each time from nothing but the rows before, with a copy of this model.
+
+        Args:
+            data: a pandas or Polars frame, in chronological order.
+            origins: numbers of rows after which to forecast, or how many of them, evenly spaced over the second half.
+            horizon: the number of rows to forecast each time; by default the horizon of the model.
+
+        Returns:
+            The forecasts next to the actual values as a frame, and a figure.
+
+        Raises:
+            StreamError: the data is not a frame, or too short for the origins.
+        """
+        return backtest(self, data, origins, horizon)
+
+    @uninterrupted
+    @in_precision
+    def plot(self, rows: int | None = None) -> "Figure":
+        """Draw the newest rows and the forecasts of the next ones.
+
+        Args:
+            rows: the number of rows to forecast; by default the horizon.
+        """
+        check_rows(self.settings, rows)
+        if (training := self._open()) is None:
+            raise StreamError("there is nothing to plot yet: call fit or learn_one first.")
+        return forecast_next_rows(self.settings, training, rows).figure()
 
     def spread(self, rows: int = 1) -> list[Any]:
         """Return the standard deviations of the forecasts of the next rows.
@@ -110,16 +184,25 @@ class Forecaster(ForecastingModel):
             raise SettingsError("this model has no intervals: make it with interval=0.9, or several levels.")
         return self._ahead("interval", rows)
 
+    def _ahead(self, entry: str, rows: int) -> list[Any]:
+        return [self._value(each[entry]) for each in self.entries_ahead(rows)]
+
     @uninterrupted
     @in_precision
-    def _ahead(self, entry: str, rows: int, *, warn: bool = False) -> list[Any]:
+    def entries_ahead(self, rows: int, *, warn: bool = False) -> list[dict[str, Any]]:
+        """Return the forecasts of the next rows, as `norewind forecast` prints them.
+
+        Args:
+            rows: the number of rows.
+            warn: whether to warn about rows beyond the horizon.
+        """
         check_rows(self.settings, rows)
         if (training := self._open()) is None:
             raise StreamError("there is nothing to forecast from yet: call fit or learn_one first.")
         result = forecast_next_rows(self.settings, training, rows)
         if warn and result.warning:
-            warnings.warn(result.warning, stacklevel=5)  # of the caller of forecast
-        return [self._value(each[entry]) for each in result.entries]
+            warnings.warn(result.warning, stacklevel=4)  # of the caller of forecast
+        return result.entries
 
     def _value(self, values: dict[str, Any]) -> Any:
         """Return the value alone if one target was named, otherwise the dict."""
@@ -223,6 +306,13 @@ class Classifier(ForecastingModel):
         if len(self.labels) <= 1000 and not is_missing(value) and not isinstance(value, dict | list):
             self.labels.setdefault(category_of(value), value)
         return row
+
+
+def _flat(forecasts: dict[str, Any]) -> dict[str, float]:
+    """Return the forecasts of a row by column, and if there are several steps by column and step."""
+    if not all(isinstance(part, dict) for part in forecasts.values()):
+        return forecasts
+    return {f"{column} +{step}": value for step, part in forecasts.items() for column, value in part.items()}
 
 
 def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:

@@ -33,8 +33,7 @@ def predictions(
     """Predict every sample of a stream, and report its surprise. The run folder is not changed.
 
     Args:
-        settings: the settings of the run; `samples` limits the number of samples, and `flush` the seconds until a
-            sample is predicted.
+        settings: the settings of the run, in which `samples` and `flush` limit the samples and the seconds to wait.
         saved: its checkpoint.
         source: the source to read; by default the run's own stream, from where the run stopped.
         learn: keep learning along the way.
@@ -48,13 +47,10 @@ def predictions(
         SettingsError: the run has keys.
     """
     if settings.key is not None:
-        raise SettingsError(
-            'a run with keys only predicts while it learns: train it with predictions="file", or use norewind resume.'
-        )
+        raise SettingsError('a run with keys only predicts while it learns: train it with predictions="file".')
     position, settings = saved.entries["position"]["stream"], replace(settings, final=True)
     if source is not None:
         position, settings = restart_position(position), replace(settings, source=source)
-    limit = None if settings.samples is None else int(settings.samples)
     opened = open_stream(settings, position, stop=should_stop)
     with opened.stream:
         training = restored_training(settings, saved, opened)
@@ -73,11 +69,11 @@ def predictions(
         def outputs_of(xs, targets, count):
             if learn:
                 training.run, _, outputs = learner.scan(training.run, xs, targets, count=count, outputs=True)
-            else:
-                training.run, outputs = learner.forward(training.run, xs, count=count)
+                return outputs
+            training.run, outputs = learner.forward(training.run, xs, count=count)
             return outputs
 
-        # The run has noted the samples of the partial window that it predicted early.
+        # These samples are in the run's statistics already, also those of its partial window.
         noted = windowed.predicted + (training.windowed.predicted_early if source is None else 0)
 
         def report(first, samples, outputs):
@@ -88,7 +84,7 @@ def predictions(
 
         done = 0
         while not should_stop():
-            left = chunk if limit is None else min(chunk, (limit - done) // window)
+            left = chunk if settings.samples is None else min(chunk, (int(settings.samples) - done) // window)
             taken = windowed.take(left, settings.flush) if left else None
             if taken is not None and (count := sample_count(taken)):
                 outputs = windowed.by_sample(outputs_of(*windowed.as_windows(taken, chunk), count // window), count)

@@ -25,7 +25,7 @@ class Performance(NamedTuple):
     Attributes:
         variances: the variances of its errors.
         records: its recent log-loss; lower is better.
-        known: for each output, the number of known targets so far.
+        known: the number of targets so far that it had forecast.
     """
 
     variances: np.ndarray
@@ -40,7 +40,7 @@ def init_performance(experts: int, outputs: int) -> Performance:
         experts: the number of experts.
         outputs: the number of outputs.
     """
-    return Performance(np.ones((experts, outputs)), np.zeros((experts, outputs)), np.zeros(outputs, np.int64))
+    return Performance(np.ones((experts, outputs)), np.zeros((experts, outputs)), np.zeros((experts, outputs)))
 
 
 @kernel
@@ -48,35 +48,41 @@ def update_performance(performance, due, targets):
     """Update the experts' variances and records from targets.
 
     An expert is a Gaussian density with the variance of its errors so far. Its errors are limited, since after an
-    outlier all experts would otherwise seem equally bad for a thousand rows.
+    outlier all experts would otherwise seem equally bad for a thousand rows. An expert that has made no forecast is
+    as good as the first one, whose forecasts are never NaN.
 
     Args:
         performance: the performance of the experts, changed in place.
-        due: the experts' forecasts of these targets (experts, outputs).
+        due: the experts' forecasts of these targets (experts, outputs); NaN means none.
         targets: the targets; NaN means unknown.
     """
     experts, outputs = due.shape
-    values, rate, kept, weight = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
+    values, kept, weight = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
     ratios, logarithms = np.empty((experts, outputs)), np.empty((experts, outputs))
     for i in range(outputs):
         kept[i] = 1.0
         if np.isfinite(targets[i]):
-            performance.known[i] += 1
             values[i], kept[i], weight[i] = targets[i], KEPT_RECORD, ROW_WEIGHT
-            rate[i] = max(1 / (performance.known[i] + 1), LEAST_RATE)
     for e in range(experts):
         variance, forecast, ratio, logarithm = performance.variances[e], due[e], ratios[e], logarithms[e]
+        known = performance.known[e]
         for i in range(outputs):
+            made = forecast[i] == forecast[i]
             error = (forecast[i] - values[i]) * (forecast[i] - values[i])
             error = min(error, LARGEST_ERROR * LARGEST_ERROR * variance[i])
-            variance[i] = max(variance[i] + rate[i] * (error - variance[i]), LEAST_VARIANCE)
+            known[i] += 1.0 if weight[i] > 0 else 0.0
+            rate = max(1 / (known[i] + 1), LEAST_RATE) if weight[i] > 0 else 0.0
+            learned = max(variance[i] + rate * (error - variance[i]), LEAST_VARIANCE)
+            variance[i] = learned if made else performance.variances[0, i]
+            known[i] = known[i] if made else 0.0
             ratio[i] = error / variance[i]
             logarithm[i] = variance[i]
     log_each(logarithms.reshape(-1), np.empty(experts * outputs))
     for e in range(experts):
         record, ratio, logarithm = performance.records[e], ratios[e], logarithms[e]
         for i in range(outputs):
-            record[i] = kept[i] * record[i] + weight[i] * (ratio[i] + logarithm[i])
+            learned = kept[i] * record[i] + weight[i] * (ratio[i] + logarithm[i])
+            record[i] = learned if due[e, i] == due[e, i] else performance.records[0, i]
 
 
 @kernel
@@ -85,7 +91,7 @@ def mix_densities(performance, forecasts, mean, variance):
 
     Args:
         performance: the performance of the experts.
-        forecasts: their forecasts (experts, outputs).
+        forecasts: their forecasts (experts, outputs); NaN means none, but the first expert always has one.
         mean: where to write the mean of each output.
         variance: where to write its variance.
     """
@@ -93,37 +99,44 @@ def mix_densities(performance, forecasts, mean, variance):
     weights, scratch = np.empty((experts, outputs)), np.empty(experts * outputs)
     least, total = np.full(outputs, np.inf), np.zeros(outputs)
     for e in range(experts):
-        record = performance.records[e]
+        record, forecast = performance.records[e], forecasts[e]
         for i in range(outputs):
-            least[i] = min(least[i], record[i])
+            least[i] = min(least[i], record[i]) if forecast[i] == forecast[i] else least[i]
     for e in range(experts):
         record, weight = performance.records[e], weights[e]
         for i in range(outputs):
-            weight[i] = max((least[i] - record[i]) / 2, -700.0)
+            weight[i] = min(max((least[i] - record[i]) / 2, -700.0), 0.0)
     exp_each(weights.reshape(-1), scratch)
     mean[:], variance[:] = 0.0, 0.0
     for e in range(experts):
         weight, forecast = weights[e], forecasts[e]
         for i in range(outputs):
+            weight[i] = weight[i] if forecast[i] == forecast[i] else 0.0
             total[i] += weight[i]
-            mean[i] += weight[i] * forecast[i]
+            mean[i] += weight[i] * forecast[i] if forecast[i] == forecast[i] else 0.0
     for i in range(outputs):
         mean[i] /= total[i]
     for e in range(experts):
         weight, forecast, spread = weights[e], forecasts[e], performance.variances[e]
         for i in range(outputs):
-            distance = forecast[i] - mean[i]
+            distance = forecast[i] - mean[i] if forecast[i] == forecast[i] else 0.0
             variance[i] += weight[i] * (spread[i] + distance * distance)
     for i in range(outputs):
         variance[i] /= total[i]
 
 
 @kernel
-def clip_forecasts(forecasts):
-    """Clip forecasts to a possible range, so that an expert that fails cannot spoil the mixture."""
+def clip_forecasts(forecasts, may_be_absent):
+    """Clip forecasts to a possible range, so that an expert that fails cannot spoil the mixture.
+
+    Args:
+        forecasts: the forecasts of an expert, changed in place.
+        may_be_absent: whether NaN means that there is no forecast; otherwise it becomes 0.
+    """
     for i in range(len(forecasts)):
         value = forecasts[i]
-        forecasts[i] = min(max(value, -LARGEST_FORECAST), LARGEST_FORECAST) if value == value else 0.0
+        absent = np.nan if may_be_absent else 0.0
+        forecasts[i] = min(max(value, -LARGEST_FORECAST), LARGEST_FORECAST) if value == value else absent
 
 
 @kernel

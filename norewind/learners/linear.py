@@ -21,13 +21,24 @@ LEAST_SPREAD = 1e-6
 class Linear(NamedTuple):
     """The settings of a linear model, whose features are a constant and the newest rows of the inputs.
 
+    The last two settings are for a `NumberMixture`, which can let a model forecast a change of a target from changes.
+
     Attributes:
         lags: the number of newest rows.
         forgetting: the weight of the past after each row, above 0 and at most 1.
+        spread: a factor of the prior variances of the weights; the larger, the weaker is the ridge.
+        others: the number of newest rows of those inputs that are not the past of the targets.
+        differences: whether it sees the changes since the previous row, and forecasts changes.
+        season: whether it sees the changes since one period ago: 1 for the short period of the series, 2 for the long
+            one, 0 for neither.
     """
 
     lags: int = 1
     forgetting: float = 1.0
+    spread: float = 1.0
+    others: int = 1
+    differences: bool = False
+    season: int = 0
 
 
 class LinearPlan(NamedTuple):
@@ -35,17 +46,21 @@ class LinearPlan(NamedTuple):
 
     Attributes:
         steps: the steps, in rows ahead.
-        sizes: for each model, the number of its features, that number padded, and where its parts of `past`, `factors`
-            and `weights` begin.
-        rates: for each model, its forgetting, its limit, and the sum of its prior variances.
+        sizes: for each model, the number of its features, that number padded, where its parts of `past`, `factors`
+            and `weights` begin, and the number of its features up to the last one of the inputs in `own`.
+        rates: for each model, its forgetting, its limit, the sum of its prior variances, and its `spread`.
         groups: how many groups the targets form, each with its own covariance: 1 for all targets together, or as
             many as there are targets.
+        own: how many of the inputs come first in the features, with `lags` rows each. The others come after them.
+        inputs: the number of inputs.
     """
 
     steps: np.ndarray
     sizes: np.ndarray
     rates: np.ndarray
     groups: int
+    own: int
+    inputs: int
 
 
 class LinearRun(NamedTuple):
@@ -96,6 +111,7 @@ def plan_of(
     limit: float = np.inf,
     *,
     together: bool = True,
+    own: int | None = None,
 ) -> LinearPlan:
     """Compute the constants of models.
 
@@ -106,22 +122,23 @@ def plan_of(
         steps: the steps to forecast, in rows ahead.
         limit: the largest error, in standard deviations of earlier errors; larger errors are clipped to it.
         together: whether all targets share one covariance.
+        own: how many of the inputs, from the first one, have `lags` rows, while the others have `others`; None for all.
 
     Raises:
         ModelError: the forgetting of a model is out of range.
     """
     ring, sizes, rates, starts = max(2, steps[-1] + 1), [], [], np.zeros(3, int)
-    groups = 1 if together else targets
+    groups, own = 1 if together else targets, inputs if own is None else own
     for model in models:
         if not 0 < model.forgetting <= 1:
             raise ModelError(f"LeastSquares: forgetting is {model.forgetting}, but it must be above 0 and at most 1.")
-        features = 1 + inputs * model.lags
-        width = padded(features)
-        sizes.append([features, width, *starts])
-        rates.append([model.forgetting, limit, _prior(model, inputs).sum()])
+        prior = _prior(model, inputs, own)
+        features, width = len(prior), padded(len(prior))
+        sizes.append([features, width, *starts, 1 + own * model.lags])
+        rates.append([model.forgetting, limit, prior.sum(), model.spread])
         starts += ring * (1 + groups) * width, groups * (_triangle(features) + width), len(steps) * targets * width
-    tables = np.array(sizes, int).reshape(-1, 5), np.array(rates, float).reshape(-1, 3)
-    return LinearPlan(np.array(steps), *tables, groups)
+    tables = np.array(sizes, int).reshape(-1, 6), np.array(rates, float).reshape(-1, 4)
+    return LinearPlan(np.array(steps), *tables, groups, own, inputs)
 
 
 def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
@@ -137,7 +154,7 @@ def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: i
     widths = plan.sizes[:, 1]
     factors = [np.zeros(0)]
     for model, width in zip(models, widths, strict=True):
-        prior = _prior(model, inputs)
+        prior = _prior(model, inputs, plan.own)
         one = [np.eye(1, padded(j + 1), j)[0] for j in range(len(prior))]
         factors += plan.groups * [*one, np.pad(prior, (0, width - len(prior)))]
     return LinearRun(
@@ -155,9 +172,10 @@ def _triangle(features: int) -> int:
     return sum(padded(j + 1) for j in range(features))
 
 
-def _prior(model: Linear, inputs: int) -> np.ndarray:
+def _prior(model: Linear, inputs: int, own: int) -> np.ndarray:
     """Return the prior variance of the weight of each feature. Older rows are expected to matter less."""
-    return np.concatenate([[0.01], np.repeat(0.1 / (1 + np.arange(model.lags)), inputs)])
+    parts = [np.repeat(0.1 / (1 + np.arange(lags)), n) for lags, n in ((model.lags, own), (model.others, inputs - own))]
+    return model.spread * np.concatenate([[0.01], *parts])
 
 
 @kernel
@@ -200,7 +218,8 @@ def linear_row(plan, number, model, row, x, targets, outputs):
     steps, forgetting, limit = plan.steps, plan.rates[number, 0], plan.rates[number, 1]
     ring, width, per_step = len(model.past), model.past.shape[2], len(targets) // len(steps)
     features, groups = plan.sizes[number, 0], plan.groups
-    write_features(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], features)
+    last = plan.sizes[number, 5]
+    write_features(model.past[(row - 1) % ring, 0], x, model.past[row % ring, 0], plan.own, last, features)
     first, size, in_group = row - steps[0], len(model.factors) // groups, per_step // groups
     if first >= 0:
         for group in range(groups):
@@ -232,20 +251,28 @@ def linear_row(plan, number, model, row, x, targets, outputs):
 
 
 @kernel
-def write_features(before, x, features, count):
+def write_features(before, x, features, own, last, count):
     """Write the features of a row.
 
     Args:
         before: the features of the previous row.
         x: the inputs of the row.
         features: where to write its features.
+        own: how many of the inputs come first.
+        last: the number of features up to the last one of these inputs.
         count: the number of features.
     """
     features[0] = 1.0
-    features[1 + len(x) : count] = before[1 : count - len(x)]
+    others = len(x) - own
+    if last > 1:
+        features[1 + own : last] = before[1 : last - own]
+    if count > last:
+        features[last + others : count] = before[last : count - others]
     for i in range(len(x)):
-        value = np.float64(x[i])
-        features[1 + i] = min(max(value, -LARGEST_INPUT), LARGEST_INPUT) if value == value else 0.0
+        place = 1 + i if i < own else last + i - own
+        if place < (last if i < own else count):
+            value = np.float64(x[i])
+            features[place] = min(max(value, -LARGEST_INPUT), LARGEST_INPUT) if value == value else 0.0
 
 
 @kernel
@@ -300,6 +327,30 @@ def any_known(targets):
     for i in range(len(targets)):
         known |= np.isfinite(targets[i])
     return known
+
+
+@kernel
+def restart_model(plan, number, model):
+    """Let a model forget everything, since its inputs have changed their meaning.
+
+    Args:
+        plan: the constants of the models.
+        number: the number of the model.
+        model: its arrays, changed in place.
+    """
+    features, own, last = plan.sizes[number, 0], plan.own, plan.sizes[number, 5]
+    model.past[:], model.weights[:], model.factors[:] = 0.0, 0.0, 0.0
+    model.spreads[:], model.variance[:] = 1.0, 1.0
+    spread, size = plan.rates[number, 3], len(model.factors) // plan.groups
+    for group in range(plan.groups):
+        start = group * size
+        for j in range(features):
+            model.factors[start + j] = 1.0
+            start += (j // VECTOR_WIDTH + 1) * VECTOR_WIDTH
+        model.factors[start] = 0.01 * spread
+        for j in range(1, features):
+            lag = (j - 1) // own if j < last else (j - last) // (plan.inputs - own)
+            model.factors[start + j] = 0.1 * spread / (1 + lag)
 
 
 def reset_linear(run: LinearRun) -> None:

@@ -17,14 +17,42 @@ from norewind.learners.linear import (
     model_at,
     plan_of,
     reset_linear,
+    restart_model,
     start_of,
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
+from norewind.learners.past_values import PastValues, changed, init_past, remember_row, write_rule
+from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
-# Lags (to be divided by the number of inputs) and forgetting.
-MODELS = ((8, 0.998), (32, 0.9998), (168, 0.9998), (168, 0.998))
-# With more outputs than this, weights take most of the time, and three models are as good as four.
-MANY_OUTPUTS, THEIR_MODELS = 200, ((32, 0.9998), (32, 0.998), (168, 0.9998))
+# The lags of the targets are divided by their number. Other inputs have fewer.
+MODELS = (
+    Linear(8, 0.998),
+    Linear(32, 0.9998),
+    Linear(168, 0.9998),
+    Linear(168, 0.998),
+    Linear(168, 0.9998, spread=100.0),
+    Linear(24, 0.9998, spread=100.0),
+    Linear(24, 0.9998, spread=10.0, differences=True),
+    Linear(24, 0.9998, spread=10.0, season=1),
+    Linear(24, 0.9998, spread=10.0, season=2),
+    Linear(24, 0.9998, spread=10.0, season=1, differences=True),
+)
+# With more outputs than this, weights take most of the time, and fewer models are as good.
+MANY_OUTPUTS, THEIR_MODELS = (
+    200,
+    (
+        Linear(32, 0.9998),
+        Linear(32, 0.998),
+        Linear(168, 0.9998),
+        Linear(32, 0.9998, differences=True),
+        Linear(32, 0.9998, season=1),
+    ),
+)
+# Simple rules: the period, where -1 and -2 are the seasons of the series and 0 is the last value, and whether they add
+# the change that followed one period ago to the last value.
+RULES = ((0, 0), *((period, 0) for period in PERIODS), (-1, 0), (-2, 0), (-1, 1))
+# The logarithm of the first weight of the last value, relative to that of any other expert.
+FIRST_WEIGHT = 3.0
 # The largest error that a linear model learns from, in standard deviations of its earlier errors.
 ERROR_LIMIT = 5.0
 
@@ -37,16 +65,25 @@ class NumberMixturePlan(NamedTuple):
         sizes: the sizes of the linear models; see `LinearPlan`.
         rates: their forgetting and limits; see `LinearPlan`.
         groups: 1, since all targets share a covariance; see `LinearPlan`.
-        ages: how many rows old the value repeated by each rule is (rules, steps).
+        own: the number of inputs that are the newest targets; see `LinearPlan`.
+        inputs: the number of inputs.
+        rules: the period of each rule in rows, or minus the number of a season, and whether it adds changes to the last
+            value (rules, 2).
+        bases: for each linear model, the rule whose errors it forecasts; -1 if it forecasts the targets.
         known: which inputs are the newest targets.
+        others: the other inputs.
     """
 
     steps: np.ndarray
     sizes: np.ndarray
     rates: np.ndarray
     groups: int
-    ages: np.ndarray
+    own: int
+    inputs: int
+    rules: np.ndarray
+    bases: np.ndarray
     known: np.ndarray
+    others: np.ndarray
 
 
 class NumberMixtureRun(NamedTuple):
@@ -54,14 +91,16 @@ class NumberMixtureRun(NamedTuple):
 
     Attributes:
         linear: the linear models.
-        history: a ring of the newest targets.
+        past: the newest targets.
+        seasons: the periods of the series.
         waiting: a ring of the experts' forecasts that are waiting for their targets.
         weighing: the experts' variances and records.
         outputs: a ring of the mixture's forecasts.
     """
 
     linear: LinearRun
-    history: np.ndarray
+    past: PastValues
+    seasons: Seasons
     waiting: np.ndarray
     weighing: expert_weights.Performance
     outputs: np.ndarray
@@ -71,9 +110,11 @@ class NumberMixture(RowMixture):
     """Forecasts rows of numbers, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the running mean, linear models, `members`, and, where the past of the
-    targets is known, persistence and the value one period ago for some common periods; for
-    steps longer than a period, the newest value that is a whole number of periods older. Every
-    step and target has its own weights. There is nothing to tune.
+    targets is known, persistence and the value one period ago, for some common periods and for
+    those that are found in the series; for steps longer than a period, the newest value that is
+    a whole number of periods older. An expert without enough rows does not count yet, and the
+    mixture starts from the last value. Every step and target has its own weights. There is
+    nothing to tune.
 
     Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`.
 
@@ -85,6 +126,7 @@ class NumberMixture(RowMixture):
         members: other learners of the same steps.
         known: which of the inputs are the newest known targets; empty if they are not among them.
         gaussian: whether to forecast variances as well, as `losses.known_gaussian` expects them.
+        periods: at most two periods of the series in rows, if they are known in advance.
     """
 
     def __init__(
@@ -97,37 +139,45 @@ class NumberMixture(RowMixture):
         members: Sequence[Member] = (),
         known: Sequence[int] = (),
         gaussian: bool = False,
+        periods: Sequence[int] = (),
     ):
         super().__init__(members, steps)
         self.inputs = inputs
         self.targets = targets
-        self.models = list(models)
         self.gaussian = gaussian
-        # With step 0, targets are known up to the previous row.
-        ahead = np.maximum(1, self.steps)
-        ages = [0 * ahead, *(-ahead % period for period in PERIODS)] if len(known) else []
-        ages = np.array(ages, np.int64).reshape(-1, len(ahead))
-        linear = plan_of(models, inputs, targets, steps, ERROR_LIMIT)
-        self.plan = NumberMixturePlan(*linear, ages, np.array(known, np.int64))
+        self.periods = tuple(periods)
+        own, rules = len(known), RULES if len(known) else ()
+        # Without the past of the targets, there is nothing to take differences of.
+        self.models = [model for model in models if own or (model.season, model.differences) == (0, False)]
+        linear = plan_of(self.models, inputs, targets, steps, ERROR_LIMIT, own=own)
+        bases = [_rule_of(model) for model in self.models]
+        others = [i for i in range(inputs) if i not in known]
+        arrays = (np.array(values, np.int64) for values in (bases, known, others))
+        self.plan = NumberMixturePlan(*linear, np.array(rules, np.int64).reshape(-1, 2), *arrays)
         self.outputs = len(self.steps) * targets
-        self.experts = 1 + len(ages) + len(self.models) + sum(member.forecasts for member in members)
+        self.experts = 1 + len(rules) + len(self.models) + sum(member.forecasts for member in members)
         # Numba takes several times as long for named or nested tuples.
         self._plan = tuple(self.plan)
         self._no_targets = np.empty((0, self.outputs), np.float32)
 
     def start(self) -> NumberMixtureRun:
+        known = len(self.plan.known)
+        weighing = expert_weights.init_performance(self.experts, self.outputs)
+        if known:
+            weighing.records[1] = -2 * FIRST_WEIGHT
         return NumberMixtureRun(
-            start_of(LinearPlan(*self.plan[:4]), self.models, self.inputs, self.targets),
-            np.zeros((PERIODS[-1], len(self.plan.known)), np.float32),
+            start_of(LinearPlan(*self.plan[:6]), self.models, self.inputs, self.targets),
+            init_past(known, self.horizon),
+            init_seasons(known, self.periods),
             np.zeros((self.horizon, self.experts, self.outputs), np.float32),
-            expert_weights.init_performance(self.experts, self.outputs),
+            weighing,
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear, history, waiting, weighing, outputs = mixture
-        linear = LinearRun(linear.past.copy(), *linear[1:-1], linear.rows.copy())
-        return NumberMixtureRun(linear, history.copy(), waiting, weighing, outputs.copy())
+        linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
+        past = PastValues(mixture.past.values.copy(), mixture.past.sums.copy())
+        return mixture._replace(linear=linear, past=past, outputs=mixture.outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
@@ -138,8 +188,8 @@ class NumberMixture(RowMixture):
         joined = join_forecasts(others, rows, self.outputs)
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
-        linear, history, waiting, weighing, rings = mixture
-        run = *linear, history, waiting, *weighing, rings
+        linear, past, seasons, waiting, weighing, rings = mixture
+        run = *linear, *past, *seasons, waiting, *weighing, rings
         _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due)
         return losses, forecasts
 
@@ -148,7 +198,7 @@ class NumberMixture(RowMixture):
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)
-        for part in (mixture.history, mixture.outputs):
+        for part in (*mixture.past, mixture.seasons.seen, mixture.outputs):
             part[:] = 0
 
 
@@ -167,7 +217,8 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         due: where to write the earlier forecasts of the rows.
     """
     plan = NumberMixturePlan(*plan)
-    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], run[7], expert_weights.Performance(*run[8:11]), run[11])
+    past, seasons, weighing = PastValues(*run[6:8]), Seasons(*run[8:13]), expert_weights.Performance(*run[14:17])
+    run = NumberMixtureRun(LinearRun(*run[:6]), past, seasons, run[13], weighing, run[17])
     steps = plan.steps
     outputs = targets.shape[1]
     learns = len(targets) > 0
@@ -178,11 +229,15 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         row = run.linear.rows[0]
         for i in range(outputs):
             came[i] = targets[t, i] if learns and row >= steps[i // per_step] else np.nan
+        if len(plan.known) > 0:
+            _remember(plan, run, row, xs[t], came, learns)
         _forecast(plan, run, row, xs[t], came, forecasts)
         for i in range(others.shape[1]):
             forecasts[experts - others.shape[1] + i] = others[t, i]
+        rules = 1 + len(plan.rules)
         for e in range(experts):
-            expert_weights.clip_forecasts(forecasts[e])
+            asleep = e >= 1 and (e < rules or (e - rules < len(plan.bases) and plan.bases[e - rules] >= 0))
+            expert_weights.clip_forecasts(forecasts[e], asleep)
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
             expert_weights.update_performance(run.weighing, before, came)
@@ -201,29 +256,95 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
 
 
 @kernel
+def _remember(plan, run, row, x, targets, learns):
+    """Add a row to the past of the targets, and find their periods. A change of a period restarts its experts."""
+    remember_row(run.past, row, x, plan.known, targets, plan.steps[0] == 1)
+    if not learns or not observe_row(run.seasons, run.past.values[row % len(run.past.values)]):
+        return
+    rules = len(plan.rules)
+    for rule in range(rules):
+        season = -plan.rules[rule, 0]
+        if season > 0 and run.seasons.changed[season - 1] == run.seasons.seen[0]:
+            run.waiting[:, 1 + rule] = np.nan
+            for i in range(len(plan.bases)):
+                if plan.bases[i] == rule:
+                    run.waiting[:, 1 + rules + i] = np.nan
+                    restart_model(plan, i, model_at(plan, run.linear, i))
+
+
+@kernel
 def _forecast(plan, run, row, x, targets, forecasts):
-    """Write the forecasts of the rules and the linear models. The models also learn from the targets."""
-    steps = plan.steps
-    known = plan.known
-    rows = len(run.history)
-    for i in range(len(known)):
-        run.history[row % rows, i] = x[known[i]]
-    for rule in range(len(plan.ages)):
-        for s in range(len(steps)):
-            values = run.history[(row - plan.ages[rule, s]) % rows]
-            for i in range(len(known)):
-                forecasts[1 + rule, s * len(known) + i] = values[i]
-    first = 1 + len(plan.ages)
+    """Write the forecasts of the rules and the linear models. The models also learn from the targets.
+
+    An expert without enough rows forecasts NaN.
+    """
+    steps, rules, own = plan.steps, plan.rules, len(plan.known)
+    for rule in range(len(rules)):
+        period = rules[rule, 0]
+        if period < 0:
+            period = run.seasons.periods[-period - 1]
+            period = period if period > 0 else row + 1
+        write_rule(run.past, row, steps, period, rules[rule, 1] > 0, forecasts[1 + rule])
+    inputs, errors, first = np.empty(len(x)), np.empty(len(targets)), 1 + len(rules)
+    for i in range(len(plan.others)):
+        inputs[own + i] = x[plan.others[i]]
     for i in range(len(plan.sizes)):
-        linear_row(plan, i, model_at(plan, run.linear, i), row, x, targets, forecasts[first + i])
+        model, made, base = model_at(plan, run.linear, i), forecasts[first + i], plan.bases[i]
+        if base < 0:
+            for k in range(own):
+                inputs[k] = x[plan.known[k]]
+            linear_row(plan, i, model, row, inputs, targets, made)
+            continue
+        season, differences = -rules[base, 0], rules[base, 1] > 0
+        period = run.seasons.periods[season - 1] if season > 0 else 0
+        for k in range(own):
+            inputs[k] = changed(run.past, row, period, differences, k) if season == 0 or period > 0 else 0.0
+        _errors_of_rule(steps, run.waiting[:, 1 + base], row, targets, forecasts[1 + base], errors)
+        linear_row(plan, i, model, row, inputs, errors, made)
+        for k in range(len(made)):
+            made[k] += forecasts[1 + base, k]
 
 
-def linear_models(inputs: int, outputs: int) -> list[Linear]:
-    """Choose linear models: few and many lags, forgetting quickly and slowly.
+@kernel
+def _errors_of_rule(steps, waiting, row, targets, now, errors):
+    """Write the errors of the forecasts that a rule made of a row; NaN where it had too few rows.
+
+    Args:
+        steps: the steps.
+        waiting: a ring of its newest forecasts.
+        row: the number of the row.
+        targets: the targets of the row.
+        now: the forecasts of the rule at this row, for targets of the row itself.
+        errors: where to write the errors.
+    """
+    per_step = len(targets) // len(steps)
+    for s in range(len(steps)):
+        for i in range(s * per_step, (s + 1) * per_step):
+            errors[i] = targets[i] - (waiting[(row - steps[s]) % len(waiting), i] if steps[s] > 0 else now[i])
+
+
+def _rule_of(model: Linear) -> int:
+    """Return the rule whose errors a model forecasts; -1 if it forecasts the targets."""
+    if not (model.season or model.differences):
+        return -1
+    return RULES.index((-model.season, int(model.differences and model.season > 0)))
+
+
+def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
+    """Choose linear models: few and many lags, forgetting quickly and slowly, of values and of changes.
+
+    The lags of the targets are divided by their number only, whatever other inputs there are.
 
     Args:
         inputs: the number of inputs.
         outputs: the number of outputs of all steps.
+        own: how many of the inputs are the newest targets.
     """
     chosen = MODELS if outputs <= MANY_OUTPUTS else THEIR_MODELS
-    return list(dict.fromkeys(Linear(max(1, lags // inputs), forgetting) for lags, forgetting in chosen))
+    found = []
+    for model in chosen:
+        # With many other inputs, only some of the models can afford to see them.
+        is_first = model.spread == 1 and not model.differences and not model.season
+        others = max(int(is_first), model.lags // inputs) if inputs > own else 0
+        found.append(model._replace(lags=max(1, model.lags // own) if own else 0, others=others))
+    return list(dict.fromkeys(found))

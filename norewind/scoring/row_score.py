@@ -59,12 +59,17 @@ class Summary(NamedTuple):
     steps: list[int]
     by_step: dict[str, list[float]]
 
-    def best_simple(self) -> tuple[str, float]:
-        """Return the best simple forecast, and its squared error as a fraction of the model's."""
-        # The squared errors of all columns, each as a fraction of that of the mean.
-        mean = self.errors[SIMPLE_FORECASTS["baseline"]].items()
+    def best_simple(self, *, absolute: bool = False) -> tuple[str, float]:
+        """Return the best simple forecast, and its error as a fraction of the model's.
+
+        Args:
+            absolute: whether to compare mean absolute errors, not squared ones.
+        """
+        place, power = (0, 1) if absolute else (1, 2)
+        # The errors of all columns, each as a fraction of that of the mean.
+        mean = [(column, both[place]) for column, both in self.errors[SIMPLE_FORECASTS["baseline"]].items()]
         fractions = {
-            name: float(np.mean([(errors[column][1] / rmse) ** 2 if rmse else 1.0 for column, (_, rmse) in mean]))
+            name: float(np.mean([(errors[column][place] / error) ** power if error else 1.0 for column, error in mean]))
             for name, errors in self.errors.items()
         }
         best = min((name for name in fractions if name != MODEL_TITLE), key=fractions.__getitem__)
@@ -92,6 +97,8 @@ class Summary(NamedTuple):
             lines.append(f"Warning: {best} was a better forecast than this model. Use that instead, or train longer.")
         elif fraction < 1:
             lines.append(f"Warning: {best} was as good a forecast as this model, and is simpler.")
+        elif (absolute := self.best_simple(absolute=True))[1] < CLEARLY_BETTER**0.5:
+            lines.append(f"Warning: {absolute[0]} had a smaller mean absolute error than this model: use it for that.")
         return "\n".join(lines)
 
 

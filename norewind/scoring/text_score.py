@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from norewind.core.losses import BIT
+from norewind.scoring.anomalies import BINS, rarity
 from norewind.scoring.metrics import SYMBOL_LOSS
 from norewind.scoring.score import Outputs, Score, ScoreState, bits_of
 from norewind.scoring.tally import Number
@@ -16,11 +17,13 @@ from norewind.streams.stream import Samples
 
 # The maximum number of symbols in a line; a longer line is scored in pieces.
 MAX_LINE_SYMBOLS = 10_000
-# The number of recent lines that a line is compared with, and the minimum number needed.
-COMPARED_LINES, MIN_COMPARED_LINES = 500, 20
+# The largest number of bits that one word adds to how unusual a line is. The name of a new user has many more, and a
+# message that has never been seen has many such words.
+WORD_BITS = 12.0
+# Fewer mean bits per word count as equal.
+LEAST_WORD_BITS = 0.05
 # The number of characters of a line that are shown.
 SHOWN_CHARACTERS = 300
-MIN_SPREAD = 0.05
 # The prediction of a character that has not appeared yet.
 UNKNOWN_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
@@ -94,7 +97,7 @@ class LineEntry(TypedDict):
 
     line: Count
     bits: float
-    score: float | None
+    score: float
     text: str
     worst: str
 
@@ -107,7 +110,8 @@ class LineState(SymbolState):
         line: the number of the current line.
         symbols: the symbols of the current line so far.
         bits: their bits.
-        usual: the bits per symbol of the newest lines.
+        usual: a histogram of how unusual the lines so far are.
+        usual_totals: its sum, the weight of the next line, and the highest bin that is not empty.
         top: the lines with the highest scores.
     """
 
@@ -115,22 +119,26 @@ class LineState(SymbolState):
     line: Count = 1
     symbols: list[Count] = msgspec.field(default_factory=list)
     bits: list[Number] = msgspec.field(default_factory=list)
-    usual: list[Number] = msgspec.field(default_factory=list)
+    usual: np.ndarray = msgspec.field(default_factory=lambda: np.zeros(BINS))
+    usual_totals: np.ndarray = msgspec.field(default_factory=lambda: np.array([0.0, 1.0, 0.0]))
     top: list[LineEntry] = msgspec.field(default_factory=list)
+
+    sums = ("usual", "usual_totals")
 
     def fits(self, new: Any) -> bool:
         known = all(symbol < len(new.seen) for symbol in self.symbols)
-        return super().fits(new) and known and len(self.symbols) == len(self.bits)
+        arrays = (self._array_fits(name, getattr(self, name), getattr(new, name)) for name in ("usual", "usual_totals"))
+        return super().fits(new) and known and len(self.symbols) == len(self.bits) and all(arrays)
 
 
 class LineScore(SymbolScore):
     """Scores next-symbol predictions, in bits, with one entry per line instead of one per symbol.
 
-    A line has its `bits` per symbol and a `score`: by how many standard deviations these bits exceed
-    the median of the last 500 lines (the deviation is also computed from the median, so
-    that unusual lines hardly change it); None for the first 20 lines. `worst` is the line with
-    its most surprising passages between « and ». `state.top` has the lines with the
-    highest scores.
+    A line has its `bits` per symbol and a `score` from 0 to 1: at most a share of 1 − s of usual lines have a score of
+    s or more. Lines are compared by the mean bits per word, where a word counts at most twelve bits, so that a line
+    with one name that was never seen is less unusual than a message that was never seen. The first fifty lines have a
+    score of 0. `worst` is the line with its most surprising passages between « and ». `state.top` has the lines
+    with the highest scores.
 
     Args:
         symbols: the number of symbols.
@@ -178,21 +186,26 @@ class LineScore(SymbolScore):
     def _ended(self, *, ends: bool) -> LineEntry:
         """Return the entry of the line so far. If the line was only cut because of its length, its number stays."""
         state = self.state
-        bits, usual = state.bits, state.usual
-        mean, score = round(float(np.mean(bits)), 6), None
-        if len(usual) >= MIN_COMPARED_LINES:
-            median = float(np.median(usual))
-            spread = 1.4826 * float(np.median(np.abs(np.array(usual) - median)))
-            score = round((mean - median) / max(spread, MIN_SPREAD), 3)
+        bits = state.bits
+        mean = round(float(np.mean(bits)), 6)
+        score = round(1 - rarity(state.usual, state.usual_totals, max(self._bits_per_word(), LEAST_WORD_BITS)), 9)
         text, worst = self._texts(state.symbols, bits)
         entry = LineEntry(line=state.line, bits=mean, score=score, text=text, worst=worst)
-        state.usual = [*usual, mean][-COMPARED_LINES:]
         state.symbols = []
         state.bits = []
         state.line += ends
-        if self.top and score is not None:
-            state.top = sorted([*state.top, entry], key=lambda line: -(line["score"] or 0))[: self.top]
+        if self.top and score:
+            state.top = sorted([*state.top, entry], key=lambda line: -line["score"])[: self.top]
         return entry
+
+    def _bits_per_word(self) -> float:
+        """Return the mean bits of the words of the line so far, each at most `WORD_BITS`."""
+        words = [0.0]
+        for symbol, bits in zip(self.state.symbols, self.state.bits, strict=True):
+            if self.decode([symbol]).isspace():
+                words.append(0.0)
+            words[-1] += bits
+        return float(np.minimum(words, WORD_BITS).mean())
 
     def _texts(self, symbols: list[int], bits: list[float]) -> tuple[str, str]:
         """Return the line, plain and with marks around all passages with at least half of its highest bits."""
@@ -216,5 +229,5 @@ class LineScore(SymbolScore):
             lines: unused.
             folder: unused.
         """
-        top = [f"line {line['line']}, {line['score']:.1f}: {line['worst']}" for line in self.state.top]
+        top = [f"line {line['line']}, {line['score']:.4f}: {line['worst']}" for line in self.state.top]
         return "\n".join([f"The {len(top)} most surprising lines, by score:", *top]) if top else ""

@@ -55,6 +55,7 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
     if service:
         posts = {"/predict": predict, "/learn": learn, "/stream": stream}
         routes += [Route(path, partial(answer, service), methods=["POST"]) for path, answer in posts.items()]
+        routes.append(Route("/forecast", partial(forecast, service)))
         routes.append(Route("/metrics", partial(metrics, service, access.counts)))
     folder = resources.files("norewind.serving") / "page"
     for path, kind in PAGE_TYPES.items():
@@ -100,6 +101,23 @@ async def predict(service: Service, request: Request) -> Response:
     rows, ids, single = decode_rows(await read_body(request))
     answers = await service.predict(rows, ids)
     return JsonAnswer(answers[0] if single else {"rows": answers})
+
+
+async def forecast(service: Service, request: Request) -> Response:
+    """`GET /forecast?steps=24`: forecast the next rows, of one key with `&key=...`.
+
+    Args:
+        service: makes the forecast.
+        request: the number of rows, by default the horizon, and the key.
+
+    Raises:
+        RequestError: the number is not one.
+    """
+    steps = request.query_params.get("steps")
+    if steps is not None and not (steps.isascii() and steps.isdigit() and len(steps) < 10):
+        raise RequestError(400, "steps must be a whole number.")
+    rows = await service.forecast(None if steps is None else int(steps), request.query_params.get("key"))
+    return JsonAnswer({"rows": rows})
 
 
 async def learn(service: Service, request: Request) -> Response:

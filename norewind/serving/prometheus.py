@@ -8,7 +8,19 @@ from typing import Any
 from norewind.scoring.metrics import METRICS_ENTRIES
 
 BUCKET_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-URL_PATHS = ("/", "/events", "/health", "/learn", "/login", "/metrics", "/page.css", "/page.js", "/predict", "/stream")
+URL_PATHS = (
+    "/",
+    "/events",
+    "/forecast",
+    "/health",
+    "/learn",
+    "/login",
+    "/metrics",
+    "/page.css",
+    "/page.js",
+    "/predict",
+    "/stream",
+)
 GAUGES = {name: entry.meaning for name, entry in METRICS_ENTRIES.items()} | {
     "durable": "Samples in the newest checkpoint.",
     "queue": "Rows waiting to be learned from.",

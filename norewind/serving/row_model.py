@@ -1,5 +1,6 @@
 """Predictions of rows while the run learns: from a copy of the run or, with keys, from the record of the row's key."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -9,14 +10,16 @@ import numpy as np
 from norewind.core.trees import concatenate_trees, copy_arrays, floats_norm
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import MAX_SAMPLES
+from norewind.forecasting.forecasts import check_rows, forecast_next_rows, key_forecasts
 from norewind.learners.learner import Forecasts, Learner
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.number_score import NumberScore
+from norewind.scoring.number_score import KeyedScore, NumberScore
 from norewind.scoring.row_score import RowScore
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
 from norewind.streams.table.row_stream import RowStream
 from norewind.streams.table.scaling import SeriesStatistics
+from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
 from norewind.training.windows import sample_count
 
@@ -53,10 +56,12 @@ class RowModel(ABC):
 
     Args:
         training: the training of the run.
+        settings: the settings of the run.
     """
 
-    def __init__(self, training: Training):
+    def __init__(self, training: Training, settings: Settings):
         assert isinstance(training.windowed.stream, RowStream)
+        self.settings = settings
         self.training = training
         self.stream = training.windowed.stream
         self.score = training.score
@@ -127,6 +132,21 @@ class RowModel(ABC):
                 entry["for"] = {step: row - place for step, row in ahead.items()} if several else ahead - place
         return entries
 
+    @abstractmethod
+    def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
+        """Forecast the next rows. Called in the learning thread, between two chunks.
+
+        Args:
+            rows: the number of rows; by default the horizon.
+            key: the name of the key, if the run has keys.
+
+        Returns:
+            One entry per row, as `norewind forecast` prints them.
+
+        Raises:
+            SettingsError: the run cannot forecast this.
+        """
+
     def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: State) -> float:
         """Score one of the rows as if it were the next one."""
         assert isinstance(self.score, RowScore)
@@ -147,10 +167,11 @@ class SeriesModel(RowModel):
 
     Args:
         training: the training of the run.
+        settings: the settings of the run.
     """
 
-    def __init__(self, training: Training):
-        super().__init__(training)
+    def __init__(self, training: Training, settings: Settings):
+        super().__init__(training, settings)
         # Compile the functions for learning and metrics, so that the first row does not wait for it.
         widths = self.stream.width, len(self.stream.targets) * len(self.stream.steps)
         floats_norm(training.learner.carry(training.run))
@@ -170,6 +191,12 @@ class SeriesModel(RowModel):
         assert isinstance(learner, Learner)
         return concatenate_trees([learner.forward(state.run, x[None])[1] for x in samples.xs])
 
+    def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
+        if key is not None:
+            raise SettingsError("this run has no keys: leave out key=.")
+        check_rows(self.settings, rows)
+        return forecast_next_rows(self.settings, self.training, rows).entries
+
     def warm_up(self, rows: int) -> None:
         zeros = np.zeros((rows, self.stream.width), np.float32)
         outputs = self.forward(self.state, Samples(zeros, zeros))
@@ -182,14 +209,15 @@ class KeyedModel(RowModel):
 
     Args:
         training: the training of the run, in its folder.
+        settings: the settings of the run.
     """
 
-    def __init__(self, training: Training):
+    def __init__(self, training: Training, settings: Settings):
         assert training.folder
         assert isinstance(training.learner, Fleet)
         self.learner = training.learner
         self.records = self.learner.records(training.folder.path)
-        super().__init__(training)
+        super().__init__(training, settings)
         self.learner.warm_up(training.run)
         self.keep(self.state.rows)
 
@@ -203,6 +231,19 @@ class KeyedModel(RowModel):
     def forward(self, state: State, samples: Samples) -> Any:
         assert samples.keys is not None
         return self.learner.forward(self.records.read(samples.keys, state.until), samples.xs)
+
+    def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
+        if key is None:
+            raise SettingsError("this run has a model for every key: name one (key=).")
+        check_rows(self.settings, rows)
+        assert isinstance(self.score, KeyedScore)
+        # A key is the JSON text of its value; in JSON lines it may also be a number, true or false.
+        for name in (json.dumps(key, ensure_ascii=False).encode(), key.encode()):
+            record = self.records.read([name])[0]
+            if record["seen"]:
+                rows = rows or self.settings.horizon
+                return list(key_forecasts(self.learner, self.score, name, record, rows))
+        raise SettingsError(f"there is no key {key!r} yet.")
 
     def close(self) -> None:
         self.records.close()

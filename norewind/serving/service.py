@@ -12,6 +12,7 @@ from typing import Any
 
 from norewind.errors import Diverged
 from norewind.serving.bodies import RequestError, busy_error
+from norewind.serving.forecast_requests import ForecastRequests
 from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_feed import PageFeed, about
 from norewind.serving.queues import Incoming, PredictionQueue, seconds_per_row
@@ -82,6 +83,7 @@ class Service:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.streams: set[asyncio.Task] = set()
         self._answers: dict[int, asyncio.Future] = {}
+        self._forecasts = ForecastRequests()
         self._ready = threading.Event()
         self._stop = threading.Event()
         self._writer: Writer | None = None
@@ -130,7 +132,7 @@ class Service:
         assert training.folder
         self.training = training
         self.accepted = self.learned = self.durable = rows_so_far(training)
-        self.model = (SeriesModel if self._settings.key is None else KeyedModel)(training)
+        self.model = (SeriesModel if self._settings.key is None else KeyedModel)(training, self._settings)
         columns = self.model.stream.used_columns
         self.labels = LateLabels(self.folder, columns, most=self._max_unlabeled, durable=self.durable)
         # Before the checkpoint: after a kill in between, a label that it contains must not be learned again.
@@ -148,6 +150,7 @@ class Service:
             raise self._save_error
         if self._writer:
             self._writer.check()
+        self._forecasts.answer_all(lambda rows: self.model.forecast(rows, None), self._call_soon)
         return self._stop.is_set()
 
     def _publish(self, entries: list[dict[str, Any]]) -> None:
@@ -180,6 +183,7 @@ class Service:
         for answer in self._answers.values():
             answer.set_result(ENDED_ANSWER)
         self._answers.clear()
+        self._forecasts.end()
 
     def _future_answer(self, number: int) -> asyncio.Future:
         """Return the future answer to an accepted row. Several tasks may await it, so it must not be cancelled."""
@@ -230,6 +234,28 @@ class Service:
                 answer["id"] = id
         self.predicted += len(rows)
         return answers
+
+    async def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
+        """Forecast the next rows from everything learned so far.
+
+        Args:
+            rows: the number of rows; by default the horizon.
+            key: the name of the key, if the run has keys.
+
+        Returns:
+            One entry per row, as `norewind forecast` prints them.
+
+        Raises:
+            RequestError: the run cannot forecast this, no longer learns, or is too busy.
+        """
+        if self.problem or not self._thread.is_alive():
+            raise RequestError(503, f"the run no longer learns: {self.problem}")
+        if self._settings.key is None and key is None:
+            return await self._forecasts.ask(rows)
+        try:
+            return self.model.forecast(rows, key)
+        except SettingsError as error:
+            raise RequestError(400, str(error)) from None
 
     def learn(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> int:
         """Accept rows to learn from, all or none.

@@ -37,6 +37,8 @@ SERIES_RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 # The forgetting factors of least squares for classes.
 CLASS_FORGETTING = (0.9998, 0.998)
+# The number of random features of rows with classes.
+CLASS_FEATURES = 256
 LRU_UNITS = 32
 # Least squares for the rows of one key.
 KEY_LAGS = 8
@@ -80,6 +82,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         seed: the seed of the networks.
     """
     from norewind.learners.number_mixture import NumberMixture, linear_models
+    from norewind.learners.seasons import LONGEST_PERIOD
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
@@ -87,31 +90,44 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         shape.inputs,
         shape.targets,
         steps=shape.steps,
-        models=linear_models(shape.inputs, len(shape.steps) * shape.targets),
+        models=linear_models(shape.inputs, len(shape.steps) * shape.targets, len(shape.known)),
         members=members,
         known=shape.known,
         gaussian=gaussian,
+        periods=[period for period in shape.periods if period <= LONGEST_PERIOD],
     )
     return learner, learner.init()
 
 
 def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixture", Any]:
-    """Return a learner of classes, and its run: counts, least squares, and as many networks as the budget allows.
+    """Return a learner of classes, and its run: counts, least squares, neighbours, and the networks in the budget.
 
-    There is always at least one network.
+    Least squares is on the inputs and on random Fourier features of them. Neighbours and random features do not see
+    which class came last, which would make similar rows seem far apart. There is always at least one network.
 
     Args:
         shape: the inputs, outputs and steps of the stream.
         budget: the time that one row may take, in microseconds on one core.
         seed: the seed of the networks.
     """
+    from norewind.learners.calibrated import Calibrated
     from norewind.learners.class_least_squares import ClassLeastSquares
     from norewind.learners.class_mixture import ClassMixture
+    from norewind.learners.neighbours import ClassNeighbours
+    from norewind.learners.random_features import RandomFeatures
 
-    linear = [ClassLeastSquares(shape.inputs, shape.outputs, steps=shape.steps, forgetting=f) for f in CLASS_FORGETTING]
+    def least_squares(inputs: int, forgetting: float) -> ClassLeastSquares:
+        return ClassLeastSquares(inputs, shape.outputs, steps=shape.steps, forgetting=forgetting)
+
+    members = [least_squares(shape.inputs, forgetting) for forgetting in CLASS_FORGETTING]
+    if own := shape.inputs - shape.previous:
+        on_features = least_squares(CLASS_FEATURES, CLASS_FORGETTING[0])
+        members.append(RandomFeatures(on_features, own, CLASS_FEATURES))
+        members.append(ClassNeighbours(own, shape.outputs, steps=shape.steps))
+    calibrated = [Calibrated(member, shape.outputs) for member in members]
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    learner = ClassMixture([*(Member(one, one.init()) for one in linear), networks], shape.outputs, shape.steps)
+    learner = ClassMixture([*(Member(one, one.init()) for one in calibrated), networks], shape.outputs, shape.steps)
     return learner, learner.init()
 
 

@@ -32,7 +32,7 @@ from norewind.training.settings import Settings, SettingsError
 # The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient.
 COPIES = 3
 # The number of experts of `auto` whose forecasts wait for their targets.
-EXPERTS = 15
+EXPERTS = 21
 
 
 class BuiltLearner(NamedTuple):

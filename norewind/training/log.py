@@ -89,8 +89,12 @@ def as_entry(line: bytes) -> dict[str, Any] | None:
     return entry if are_finite else None
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path, length: int | None = None) -> list[dict[str, Any]]:
     """Return all complete lines of a log. A last line without a newline was being written when the run was killed.
+
+    Args:
+        path: the path of the log, which need not exist.
+        length: the number of bytes to read; None for all.
 
     Raises:
         CheckpointError: norewind cannot have written one of the lines.
@@ -98,7 +102,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     entries = []
-    for line in path.read_bytes().split(b"\n")[:-1]:
+    for line in path.read_bytes()[:length].split(b"\n")[:-1]:
         entry = as_entry(line)
         if entry is None:
             raise CheckpointError(f"{path}, line {len(entries) + 1}: not a line that norewind wrote.")

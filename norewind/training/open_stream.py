@@ -31,6 +31,8 @@ class StreamShape(NamedTuple):
         steps: the numbers of rows ahead to forecast.
         known: the indices of the inputs that are the newest values of the targets; empty unless all targets have one.
         table: for rows with keys, how they become samples.
+        periods: the periods of the series in rows that are known from the settings or the times; at most two.
+        previous: how many of the last inputs say which class came last.
     """
 
     inputs: int
@@ -40,6 +42,8 @@ class StreamShape(NamedTuple):
     steps: tuple[int, ...] = (0,)
     known: tuple[int, ...] = ()
     table: TableLayout | None = None
+    periods: tuple[int, ...] = ()
+    previous: int = 0
 
     @property
     def horizon(self) -> int:
@@ -210,10 +214,12 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     else:
         rows, table = RowStream(source, **options), None
         if is_class:
-            shape = StreamShape(rows.width, CATEGORIES + 1, False, 1, steps)
+            previous = CATEGORIES if rows.layout.before else 0
+            shape = StreamShape(rows.width, CATEGORIES + 1, False, 1, steps, previous=previous)
             return OpenedStream(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, steps))
         score = RowScore(rows.targets, settings.loss, steps, settings.period, settings.interval)
         # The rules that repeat a past value need every target among the inputs.
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
-    return OpenedStream(rows, StreamShape(rows.width, outputs, False, len(rows.targets), steps, known, table), score)
+    targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
+    return OpenedStream(rows, StreamShape(rows.width, outputs, False, targets, steps, known, table, periods), score)

@@ -229,7 +229,10 @@ class Settings(StreamSettings):
 
     def with_format(self) -> "Settings":
         """Return the settings with `auto` resolved, so that the format stays the same if the source changes later."""
-        return self if self.kind == "task" else replace(self, format=self.kind)
+        if self.kind == "task":
+            return self
+        has_tabs = self.delimiter == "," and Path(self.source).suffix.lower() == ".tsv"
+        return replace(self, format=self.kind, delimiter="\t" if has_tabs else self.delimiter)
 
     def as_json(self) -> dict[str, Any]:
         """Return all settings that are not None, as JSON values."""

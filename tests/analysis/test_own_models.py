@@ -111,6 +111,25 @@ def test_mistakes_are_named():
         norewind.compare(METHODS, Settings("anbn"))
 
 
+def test_diagnose_measures_every_method_at_every_rate():
+    """A rate gives what a separate call with its optimizer gives, and progress covers all of them."""
+    own, short, seen = model(0), tuple(part[:40] for part in STREAM), []
+    report = norewind.diagnose(
+        {"truncated": bptt}, own, short, rates=(0.5, 0.1), optimizer=optax.sgd, report=lambda *words: seen.append(words)
+    )
+    alone = norewind.diagnose({"truncated": bptt}, own, short, optimizer=optax.sgd(0.1)).findings[0]
+    fast, slow = report.findings
+    assert (fast.rate, slow.rate) == (0.5, 0.1)
+    assert slow.bias_squared == alone.bias_squared != fast.bias_squared
+    assert "| truncated | 0.1 |" in str(report)
+    assert "truncated, rate 0.1" in report.leaf_table()
+    assert {total for _, total, _ in seen} == {2}
+    assert [done for done, _, _ in seen] == [0, 0, 1, 1]
+    for mistake in ({"rates": (0.1,), "optimizer": optax.sgd(0.1)}, {"optimizer": optax.sgd}):
+        with pytest.raises(ValueError, match="rates need a function from a rate to an optimizer"):
+            norewind.diagnose({"truncated": bptt}, own, short, **mistake)
+
+
 def test_diagnose_says_why_a_method_rejects():
     report = norewind.diagnose(METHODS, model(0), STREAM, keys=2)
     assert [finding.method for finding in report.findings] == ["mine", "truncated"]

@@ -17,3 +17,5 @@ def test_content_that_does_not_match_its_checksum_is_rejected():
     assert decompress(data) == content
     with pytest.raises(CodeError, match="original content"):
         decompress(MAGIC + forged + b"\n" + code)
+    with pytest.raises(CodeError, match="does not end as it should"):
+        decompress(data + b"\0")

@@ -1,6 +1,7 @@
 """Ctrl-C and switches of threads at every place inside the Python models: a row is learned from once, or not at all."""
 
 import copy
+import os
 import pickle
 import signal
 import sys
@@ -253,3 +254,31 @@ def test_a_guard_leaves_ignored_interrupts_ignored():
     with Guard():
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_ctrl_c_is_handled_at_once_while_another_thread_holds_the_lock():
+    guard, begun, ends, ended = Guard(), threading.Event(), threading.Event(), []
+
+    def hold():
+        with guard:
+            begun.set()
+            ends.wait(3)
+            ended.append(True)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    begun.wait()
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt), guard:
+            pass
+        assert not ended
+    finally:
+        timer.cancel()
+        ends.set()
+        other.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with guard:
+        pass
+    assert lock_is_free(guard)

@@ -87,7 +87,7 @@ def test_in_fleets(tmp_path, values, share):
 
 
 @pytest.mark.slow
-def test_in_the_service(tmp_path, values):
+def test_in_the_service(tmp_path, values, capsys):
     pytest.importorskip("uvicorn")
     from servers import served
 
@@ -99,6 +99,13 @@ def test_in_the_service(tmp_path, values):
         _, answer = server.ask("predict", {"row": rows[30]})
         assert answer["interval"]["x"].keys() == {"0.5", "0.9"}
         assert len(server.stream(rows[30:])) == len(rows[30:])
+        status, ahead = server.ask("forecast?steps=3")
+        assert status == 200
+        assert [server.ask(f"forecast?{query}")[0] for query in ("steps=0", "steps=x", "key=a")] == [400] * 3
+        assert server.end() == 143
+    capsys.readouterr()
+    assert norewind("forecast", run, "--steps", 3) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ahead["rows"]
     entries = read_log(run / "predictions.jsonl")
     assert assert_run_misses_are_bounded(entries, values, 2, "x") > 200
 

@@ -1,5 +1,7 @@
 """`NumberMixture` equals plain loops, and no forecast uses later rows."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -7,13 +9,21 @@ from norewind.core.losses import known_gaussian
 from norewind.learners import expert_weights
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
-from norewind.learners.linear import Linear
+from norewind.learners.linear import Linear, start_of
 from norewind.learners.mixture import Member
-from norewind.learners.number_mixture import ERROR_LIMIT, PERIODS, NumberMixture, linear_models
+from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture, linear_models
+from norewind.learners.past_values import LARGEST_CHANGE
+from norewind.learners.seasons import init_seasons, observe_row
 from norewind.testing import check_learner
 
 STEPS = (1, 6, 30)
-MODELS = [Linear(4, 0.99), Linear(2, 1.0)]
+MODELS = [
+    Linear(4, 0.99, others=4),
+    Linear(2, 1.0, spread=10, others=2),
+    Linear(3, 0.999, differences=True),
+    Linear(2, 0.999, season=1),
+    Linear(2, 0.999, season=1, differences=True),
+]
 
 
 def waves(rows, seed=0):
@@ -60,35 +70,117 @@ def learner(steps=STEPS, *, gaussian=False, member=True, known=(0, 1)):
 def plain_loop(xs, targets, steps):
     """Compute the forecast that `NumberMixture` makes at each row, by plain loops: (rows, steps × targets)."""
     others = Given(steps).outputs.reshape(1_000, 2, -1)
-    linear = []
-    for lags, forgetting in MODELS:
-        model = LeastSquares(2, 2, steps=steps, lags=lags, forgetting=forgetting, limit=ERROR_LIMIT, together=True)
-        outputs = model.scan(model.init(), xs, targets, outputs=True)[2]
-        linear.append(outputs.made)
-    columns = []
-    for column in range(targets.shape[1]):
-        step, past = steps[column // 2], xs[:, column % 2].astype(float)
-        ages = [0, *(-max(1, step) % period for period in PERIODS)]
-        rules = [np.zeros(len(xs)), *(np.concatenate([np.zeros(age), past])[: len(xs)] for age in ages)]
-        experts = [*rules, *(made[:, column] for made in linear), *others[: len(xs), :, column].T]
-        columns.append(plain_mixture(np.stack(experts, axis=1), targets[:, column], step))
-    return np.stack(columns, axis=1)
+    periods = periods_of(xs)
+    rules = [plain_rule(xs, steps, period_of(rule, periods), rule[1]) for rule in RULES]
+    experts = [np.zeros_like(rules[0]), *rules]
+    for model in MODELS:
+        if model.season or model.differences:
+            rule = (-model.season, int(model.differences and model.season > 0))
+            base = rules[RULES.index(rule)]
+            experts.append(plain_changes(xs, targets, steps, model, period_of(rule, periods), base))
+        else:
+            experts.append(plain_linear(model, xs, targets, steps))
+    experts += [others[: len(xs), 0], others[: len(xs), 1]]
+    forecasts = np.stack(experts, axis=1).astype(np.float32)
+    mixed = [
+        plain_mixture(forecasts[:, :, column], targets[:, column], steps[column // 2])
+        for column in range(targets.shape[1])
+    ]
+    return np.stack(mixed, axis=1)
+
+
+def periods_of(xs):
+    """Return the periods that are known after each row."""
+    found, seen = init_seasons(2), []
+    for row in xs.astype(float):
+        observe_row(found, row)
+        seen.append(found.periods.copy())
+    return np.array(seen)
+
+
+def period_of(rule, periods):
+    """Return the period of a rule at every row; -1 where there is none yet."""
+    if rule[0] >= 0:
+        return np.full(len(periods), rule[0])
+    found = periods[:, -rule[0] - 1]
+    return np.where(found > 0, found, -1)
+
+
+def plain_rule(xs, steps, periods, adds_change):
+    made, sums = np.full((len(xs), 2 * len(steps)), np.nan), sums_of(xs)
+    for t, period in enumerate(periods):
+        for place, step in enumerate(steps):
+            block, ahead = slice(2 * place, 2 * place + 2), max(step, 1)
+            seasons = -(-ahead // period) * period if period > 0 else 0
+            if period == 0:
+                made[t, block] = xs[t]
+            elif period > 0 and seasons <= t:
+                made[t, block] = xs[t] + sums[t + ahead - seasons] - sums[t - seasons if adds_change else t]
+    return made
+
+
+def plain_linear(model, xs, targets, steps):
+    learner = LeastSquares(
+        2, 2, steps=steps, lags=model.lags, forgetting=model.forgetting, limit=ERROR_LIMIT, together=True
+    )
+    spread = start_of(learner.plan, [model], 2, 2)
+    run = learner.init()
+    run.model.factors[:] = spread.factors
+    return learner.scan(run, xs, targets, outputs=True)[2].made
+
+
+def plain_changes(xs, targets, steps, model, periods, base):
+    """Forecast the errors of a rule from changes, from the row on since which it has its last period."""
+    made, sums = np.full_like(base, np.nan), sums_of(xs)
+    starts = [0, *(1 + np.flatnonzero(np.diff(periods))), len(xs)]
+    for first, end in pairwise(starts):
+        changes, errors = np.zeros_like(xs), np.full_like(targets, np.nan)
+        for t in range(first, end):
+            changes[t] = plain_change(sums, t, periods[t], model.differences)
+            for place, step in enumerate(steps):
+                block = slice(2 * place, 2 * place + 2)
+                if t - step >= first:
+                    errors[t, block] = targets[t, block] - base[t - step, block]
+        part = slice(first, end)
+        made[part] = base[part] + plain_linear(model, changes[part], errors[part], steps)
+    return made
+
+
+def plain_change(sums, t, period, differences):
+    if period == 0:
+        return sums[t] - sums[t - 1] if t > 0 else 0
+    if period < 0 or t <= period:
+        return 0
+    return sums[t] - sums[t - period] - (sums[t - 1] - sums[t - period - 1] if differences else 0)
+
+
+def sums_of(xs):
+    """Return the sums of the changes from row to row, of which large ones are limited."""
+    changes = np.diff(xs.astype(float), axis=0)
+    return np.concatenate([np.zeros((1, 2)), np.clip(changes, -LARGEST_CHANGE, LARGEST_CHANGE).cumsum(axis=0)])
 
 
 def plain_mixture(forecasts, targets, step):
-    """Mix the experts' forecasts of one step and target, (rows, experts)."""
-    spread, record, count = np.ones(forecasts.shape[1]), np.zeros(forecasts.shape[1]), 0
+    """Mix the experts' forecasts of one step and target, (rows, experts); NaN means that there is none."""
+    spread, record, count = np.ones(forecasts.shape[1]), np.zeros(forecasts.shape[1]), np.zeros(forecasts.shape[1])
+    record[1] = -2 * FIRST_WEIGHT
     mixed = []
     for t, target in enumerate(targets):
-        before = spread, record
-        if t >= step and not np.isnan(target):
-            count += 1
-            errors = np.minimum((forecasts[t - step] - target) ** 2, expert_weights.LARGEST_ERROR**2 * spread)
-            spread = spread + max(1 / (count + 1), 0.01) * (errors - spread)
-            record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
+        before = record
+        if t >= step:
+            due = forecasts[t - step]
+            if not np.isnan(target):
+                count = count + 1
+                errors = np.minimum((due - target) ** 2, expert_weights.LARGEST_ERROR**2 * spread)
+                spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
+                record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
+            absent = np.isnan(due)
+            spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
+            count = np.where(absent, 0, count)
         # Forecasts of the row itself come first.
-        weights = np.exp(-(record if step else before[1]) / 2)
-        mixed.append(weights @ forecasts[t] / weights.sum())
+        used = record if step else before
+        weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(used - np.nanmin(used)) / 2))
+        mixed.append(weights @ np.nan_to_num(forecasts[t]) / weights.sum())
     return mixed
 
 
@@ -163,7 +255,7 @@ def test_a_failing_expert_does_not_affect_the_others():
 
 def test_the_variance_it_forecasts_is_that_of_its_errors():
     xs = waves(3_000)
-    options = {"steps": (6,), "models": linear_models(2, 2), "known": (0, 1)}
+    options = {"steps": (6,), "models": linear_models(2, 2, 2), "known": (0, 1)}
     series = NumberMixture(2, 2, **options, gaussian=True)
     _, losses, (_, due) = series.scan(series.init(), xs, xs, outputs=True)
     variance = np.exp(10 * np.tanh(due[1_000:, 2:] / 10))
@@ -201,19 +293,29 @@ def test_without_learning_the_weights_stay_and_a_new_sequence_begins_empty():
 
 
 def test_models_of_many_columns_have_fewer_lags():
-    assert [model.lags for model in linear_models(1, 200)] == [8, 32, 168, 168]
-    assert [model.lags for model in linear_models(7, 7)] == [1, 4, 24, 24]
-    assert [model.lags for model in linear_models(7, 7 * 48)] == [4, 4, 24]
-    assert [tuple(model) for model in linear_models(200, 1)] == [(1, 0.998), (1, 0.9998)]
+    assert [model.lags for model in linear_models(1, 200, 1)][:4] == [8, 32, 168, 168]
+    assert [model.lags for model in linear_models(7, 7, 7)][:4] == [1, 4, 24, 24]
+    assert [model.lags for model in linear_models(7, 7 * 48, 7)] == [4, 4, 24, 4, 4]
+    # The past of the targets comes first, whatever other inputs there are.
+    assert [(model.lags, model.others) for model in linear_models(20, 1, 1)][:4] == [
+        (8, 1),
+        (32, 1),
+        (168, 8),
+        (168, 8),
+    ]
+    assert {(model.lags, model.others) for model in linear_models(200, 1, 0)} == {(0, 1), (0, 0)}
 
 
-def test_the_variance_of_a_mixture_includes_how_far_its_means_are_apart():
+@pytest.mark.parametrize("scale", [1, 10_000])
+def test_the_variance_of_a_mixture_includes_how_far_its_means_are_apart(scale):
+    """Also after much larger errors of some experts, whose weights are then nearly zero."""
     rng = np.random.default_rng(0)
-    variances, records = rng.uniform(0.5, 2, (3, 2)), rng.normal(size=(3, 2))
+    variances, records = rng.uniform(0.5, 2, (3, 2)), scale * rng.normal(size=(3, 2))
     forecasts = rng.normal(size=(3, 2))
-    weights = np.exp(-records / 2) / np.exp(-records / 2).sum(axis=0)
+    shares = np.exp((records.min(axis=0) - records) / 2)
+    weights = shares / shares.sum(axis=0)
     mean, variance = np.empty(2), np.empty(2)
-    performance = expert_weights.Performance(variances, records, np.zeros(2, np.int64))
+    performance = expert_weights.Performance(variances, records, np.zeros((3, 2)))
     expert_weights.mix_densities(performance, forecasts, mean, variance)
     expected = (weights * forecasts).sum(axis=0)
     np.testing.assert_allclose(mean, expected, rtol=1e-12)

@@ -10,6 +10,7 @@ from alike import assert_same, same_bits
 
 import norewind
 from norewind.engines.compilation import compiled_kernel
+from norewind.learners import packing
 from norewind.learners.packed_layout import layout_of
 
 TEXT = [0, 2, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2] * 2
@@ -151,6 +152,12 @@ def test_symbols_seen_before_are_still_checked():
             single.predict(packed, kind(3))
 
 
+def test_symbols_keep_their_type_on_the_device():
+    """Otherwise equal symbols of another type would be compiled for again."""
+    for kind in (int, np.int32, np.uint8, np.int8):
+        assert packing._placed(kind(1), False).dtype == jnp.asarray(kind(1)).dtype
+
+
 def test_single_numbers_are_passed_on_as_they_are():
     def transition(params, state, x):
         state = jnp.tanh(params["a"] * state + params["b"] * x)
@@ -210,12 +217,15 @@ def test_arrays_are_found_by_type_and_shape_and_those_of_symbols_are_still_looke
             single.step(packed, np.array([0, 1]), np.array([1, 3]))
 
     def transition(params, state, x):
-        return state, params * jnp.sum(x) * (1 + x.size) * jnp.ones(1)
+        return state, {"sum": params * jnp.sum(x) * (1 + jnp.size(x)), "same": x}
 
     learner = norewind.online(norewind.bptt(transition, norewind.losses.squared_error), norewind.adam(1e-2))
     single = norewind.learners.PackedLearner(learner)
     packed = single.init(jnp.ones(1), jnp.zeros(1), jax.random.key(1))
+    arrays = np.ones(2, np.float32), np.ones(3, np.float32), np.ones(2, np.int32)
     for _ in range(2):
-        for x in (np.ones(2, np.float32), np.ones(3, np.float32), np.ones(2, np.int32)):
+        for x in (*arrays, *map(jnp.asarray, arrays), 1.0, 1):
             _, output = single.predict(packed, x)
-            np.testing.assert_allclose(output, x.size * (1 + x.size))
+            np.testing.assert_allclose(output["sum"], np.size(x) * (1 + np.size(x)))
+            np.testing.assert_array_equal(output["same"], x)
+            assert output["same"].dtype == jnp.asarray(x).dtype

@@ -1,8 +1,11 @@
 """Sequences to copy, and the curriculum that makes them longer."""
 
+import json
+
 import numpy as np
 import pytest
 
+from examples.paper.batched_copying import PIECE, CopyingRun, table, train_copying
 from examples.paper.copying import UNSCORED, Copying, Curriculum
 
 
@@ -45,3 +48,26 @@ def test_sequences_grow_only_while_the_loss_is_low():
 def test_impossible_sequences_are_rejected(wrong):
     with pytest.raises(ValueError, match="Copying needs"):
         Copying(**{"letters": 2, "length": 1, **wrong})
+
+
+def test_a_restored_stream_continues():
+    stream, other = (Copying(letters=2, length=3, pause=(0, 4), seed=2) for _ in range(2))
+    stream.take(101)
+    stream.length = 5
+    other.restore(json.loads(json.dumps(stream.position())))
+    for whole, again in zip(stream.take(300)[:2], other.take(300)[:2], strict=True):
+        assert np.array_equal(whole, again)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_of_kf_rtrl_ends_like_one_that_was_not(tmp_path):
+    settings = CopyingRun(hidden=4, streams=2, samples=3 * PIECE)
+    whole = train_copying(settings, tmp_path / "whole")
+    train_copying(settings, tmp_path / "parts", stop=PIECE)
+    again = train_copying(settings, tmp_path / "parts")
+    assert whole["samples"] == [PIECE, 2 * PIECE, 3 * PIECE]
+    assert {name: whole[name] for name in ("samples", "bits", "length")} == {
+        name: again[name] for name in ("samples", "bits", "length")
+    }
+    assert not list((tmp_path / "parts").glob("*.zip"))
+    assert f"| 4 | 2 | 0.001 | 0 | {3 * PIECE:,} |" in table([whole])

@@ -80,6 +80,9 @@ def test_a_run_warns_if_a_simple_forecast_is_better(daily):
     assert "Warning: 24 rows ago was as good a forecast" in summary([line]).table()
     line["errors"]["model"]["power"]["rmse"] = 1.02 * rmse
     assert "Warning: 24 rows ago was a better forecast" in summary([line]).table()
+    # It has larger absolute errors only.
+    line["errors"]["model"]["power"] |= {"rmse": 0.9 * rmse, "mae": 1.02 * line["errors"]["seasonal"]["power"]["mae"]}
+    assert "Warning: 24 rows ago had a smaller mean absolute error" in summary([line]).table()
     # A model that knows the future is not worse than simple forecasts.
     with RowStream(Source(path)) as stream:
         targets = np.nan_to_num(stream.take(ROWS).targets)

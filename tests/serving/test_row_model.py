@@ -124,7 +124,7 @@ def model_of(folder) -> SeriesModel:
     incoming.close()
     settings, _ = saved_run(folder)
     with RunFolder(folder) as held:
-        hooks = Hooks(begin=lambda training: begun.append(SeriesModel(training)))
+        hooks = Hooks(begin=lambda training: begun.append(SeriesModel(training, settings)))
         train_folder(settings, held, continues=True, source=incoming, hooks=hooks)
     return begun[0]
 
@@ -162,6 +162,16 @@ def test_a_run_that_diverges_answers_from_its_last_checkpoint(run, diverge):
         service.learn(table(1), [None])
     assert service.model.answers(table(1, 300)) == before
     assert service.durable == 300
+
+
+def test_a_run_whose_loss_is_suspicious_does_not_replace_the_state_to_fall_back_to(run, monkeypatch):
+    served = Service(run)
+    kept = served.model.kept
+    monkeypatch.setattr(served.training, "is_healthy", lambda: False)
+    assert served.learn(table(5, 300), [None] * 5) == 305
+    served.close()
+    assert served.durable == 305
+    assert served.model.kept is kept
 
 
 def test_answers_change_only_when_what_was_learned_is_published():

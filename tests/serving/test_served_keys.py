@@ -1,6 +1,7 @@
 """Fleets in the service: a row is answered by the run of its key while other keys learn."""
 
 import asyncio
+import json
 import shutil
 from contextlib import contextmanager
 
@@ -52,6 +53,21 @@ def taught(service: Service, rows: list[dict]) -> list[dict]:
 async def learned(service: Service, rows: list[dict]) -> None:
     service.learn(rows, [None] * len(rows))
     await service.stop()
+
+
+def test_the_next_rows_of_a_key_are_forecast(tmp_path, capsys):
+    run = trained(tmp_path, *STILL, "--horizon", "2", "--interval", "0.8")
+    capsys.readouterr()
+    assert norewind("forecast", run) == 0
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    with service_of(run) as service:
+        for key in KEYS:
+            found = asyncio.run(service.forecast(None, str(key)))
+            assert found == [entry for entry in printed if entry["key"] == key]
+            assert found[1]["interval"]["power"]["0.8"][0] is not None
+        for rows, key, words in ((3, "7", "no further"), (1, "new", "no key"), (1, None, "every key")):
+            with pytest.raises(RequestError, match=words):
+                asyncio.run(service.forecast(rows, key))
 
 
 @pytest.mark.parametrize(

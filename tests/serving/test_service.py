@@ -95,6 +95,7 @@ def test_predicting_changes_nothing(shared):
         ("learn", b'{"row": {"wind": "high"}}', 400, "column 'wind'"),
         ("learn", b'{"row": {"wind": 1, "power": 1, "v": "\\ud800"}}', 400, "an unpaired surrogate"),
         ("learn", b'{"row": {"power": 1}, "id": "nobody"}', 404, "no row waits"),
+        ("learn", b'{"rows": [{"power": 1}, {"power": 2}], "ids": ["a", "a"]}', 400, "an id appears twice"),
         ("learn", b"{" + b" " * (1 << 20) + b"}", 413, "larger than"),
         ("nowhere", b"{}", 404, "Not Found: POST /nowhere"),
         ("health", b"{}", 405, "Method Not Allowed: POST /health"),
@@ -183,7 +184,7 @@ def test_the_examples_of_the_page(shared):
     page = Path(__file__).parents[2] / "docs" / "serve.md"
     blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     examples = [part for block in blocks for part in re.findall(r"^\$ (.*)\n((?:\{.*\n)+)", block, re.MULTILINE)]
-    assert len(examples) == 6
+    assert len(examples) == 7
     for command, shown in examples:
         command = command.replace("http://localhost:8000/", shared.address)
         output = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60).stdout

@@ -170,10 +170,12 @@ def test_a_killed_run_does_not_end_the_others(tmp_path, monkeypatch):
 
 def test_a_run_that_is_killed_repeatedly_is_reported_as_failed(tmp_path, monkeypatch):
     class Place:
-        jobs, killed = 1, RuntimeError
+        jobs, killed, starts = 1, RuntimeError, 0
         stop = end = staticmethod(lambda *_: None)
 
         def start(self, *_):
+            self.starts += 1
+            assert self.starts < 20
             future = Future()
             future.set_exception(RuntimeError("killed"))
             return future
@@ -185,6 +187,26 @@ def test_a_run_that_is_killed_repeatedly_is_reported_as_failed(tmp_path, monkeyp
     lines = output.getvalue().splitlines()
     assert sum("continuing" in line for line in lines) == workers.RESTARTS
     assert lines[-1] == "run: failed"
+
+
+def test_a_run_that_fails_while_it_is_stopped_is_reported(tmp_path, monkeypatch):
+    class Place:
+        jobs, killed = 1, RuntimeError
+        future = Future()
+
+        def start(self, *_):
+            return self.future
+
+        def stop(self):
+            self.future.set_exception(OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(workers, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "_LocalProcesses", lambda jobs: Place())
+    stops = iter([False, True])
+    with pytest.raises(SweepError, match="run: OSError: .*No space left"):
+        workers.train_in_processes(
+            lambda: "", {"run": (SMALL, tmp_path)}, Progress(2, quiet=True), stop=lambda: next(stops)
+        )
 
 
 @pytest.mark.slow

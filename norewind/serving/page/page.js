@@ -230,7 +230,8 @@ function showSymbols(rows) {
 const isByte = (value) => run.about.kind === "bytes" && isNumber(value);
 const isPrinted = (byte) => byte > 31 && byte < 127;
 const named = (value) => isByte(value) ? (isPrinted(value) ? `“${String.fromCharCode(value)}”` : `byte ${value}`) : words(value);
-const surpriseOf = (row) => row.surprise ?? row.score ?? null;
+const surpriseOf = (row) => row.surprise ?? row.bits ?? null;
+const rarityOf = (row) => row.score ?? surpriseOf(row);
 
 function showSurprise(rows) {
   const svg = get("surprise");
@@ -252,7 +253,7 @@ function showSurprise(rows) {
 }
 
 function showTop(rows) {
-  const best = rows.filter((row) => isNumber(surpriseOf(row))).sort((a, b) => surpriseOf(b) - surpriseOf(a)).slice(0, 8);
+  const best = rows.filter((row) => isNumber(surpriseOf(row))).sort((a, b) => rarityOf(b) - rarityOf(a)).slice(0, 8);
   get("top").replaceChildren(...best.map((row) => make("tr", {},
     make("td", {}, make("span", { class: "whole", text: words(row.sample ?? row.line) }), row.key === undefined ? "" : ` (${row.key})`),
     make("td", { text: named(row.prediction) }), make("td", { text: named(row.target ?? row.symbol ?? row.text) }),

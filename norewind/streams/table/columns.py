@@ -20,6 +20,7 @@ OTHER_CATEGORY = "(another)"
 # In fewer rows, numbers that increase by one may be a coincidence.
 MIN_COUNTER_ROWS = 20
 DAY = 86_400.0  # in seconds
+CYCLES_OF_ROWS = (DAY, 7 * DAY)
 MAX_ROW_VALUES = 10_000
 TRUTH_VALUES = {"true": True, "false": False}
 # From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds.
@@ -266,6 +267,26 @@ def varying(values: list[Any]) -> list[str]:
     gaps = {after - before for before, after in pairwise(times)}
     cycles = {"hour": {time % DAY for time in times}, "weekday": {time // DAY for time in times}, "gap": gaps}
     return [name for name, different in cycles.items() if len(different) > 1]
+
+
+def periods_of(values: list[Any]) -> tuple[int, ...]:
+    """Return how many rows a day and a week have, or a year if rows are weeks, months or quarters, by their times.
+
+    >>> periods_of(["2024-05-01 00:00", "2024-05-01 00:30", "2024-05-01 01:00"])
+    (48, 336)
+    >>> periods_of(["2024-05-01", "2024-05-02", "2024-05-03"]), periods_of(["2024-01", "2024-02", "2024-03"])
+    ((7,), (12,))
+    """
+    times = [time_of(value) for value in values if not is_missing(value) and can_read(time_of, value)]
+    gaps = sorted(after - before for before, after in pairwise(times))
+    gap = gaps[len(gaps) // 2] if gaps else 0.0
+    if gap <= 0:
+        return ()
+    for rows, least, most in ((52, 7, 7), (12, 28, 31), (4, 90, 92)):
+        if least * DAY <= gap <= most * DAY:
+            return (rows,)
+    lengths = (length / gap for length in CYCLES_OF_ROWS)
+    return tuple(round(rows) for rows in lengths if rows.is_integer() and rows >= 2)
 
 
 def as_time(value: Any) -> str | int | float | None:

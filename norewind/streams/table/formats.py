@@ -154,7 +154,7 @@ class LineFormat(ABC):
 class CsvLines(LineFormat):
     """Lines of CSV, each parsed to a list of fields. A quoted field cannot contain a line break."""
 
-    suffixes = (".csv",)
+    suffixes = (".csv", ".tsv")
 
     def __init__(self, read_options: ReadOptions):
         self.has_header, self._delimiter = read_options.header, read_options.delimiter

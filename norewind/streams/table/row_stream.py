@@ -26,7 +26,7 @@ _array = partial(np.array, dtype=np.int64)
 
 
 class RowStream(SourceStream):
-    """Rows of numbers. Every row is a sample: its inputs, and its targets, which were to be forecast some rows earlier.
+    """Rows of numbers. Every row is a sample: its inputs, and the targets that earlier rows forecast.
 
     Args:
         source: the source of the rows. It is closed with the stream.
@@ -53,8 +53,8 @@ class RowStream(SourceStream):
         warning: what seems to be wrong with the first rows, as a sentence; None if nothing does.
         width: the length of a row of inputs.
         known: the indices in it of the newest known targets.
-        steps: the numbers of rows ahead to forecast.
-        horizon: the largest of them.
+        steps, horizon: the numbers of rows ahead to forecast, and the largest of them.
+        clock: the column of times; None if there is none.
 
     Raises:
         StreamError: the columns or options cannot be used, or the source does not match the position.
@@ -72,6 +72,7 @@ class RowStream(SourceStream):
 
     key: str | None = None  # see KeyedStream
     shard: tuple[int, int] = (0, 1)
+    periods: tuple[int, ...] = ()  # in rows, by the times of the first rows
 
     def __init__(
         self,
@@ -88,13 +89,10 @@ class RowStream(SourceStream):
     ):
         with closed_on_error(source):
             self.steps = scaling.steps_of(horizon, steps)
-            self.horizon = self.steps[-1]
-            self._source = source
-            self._reader = RowReader(source, read_options)
-            self._read_options = read_options
+            self.horizon, self._source = self.steps[-1], source
+            self._reader, self._read_options = RowReader(source, read_options), read_options
             self._standardise = standardise
-            self.inputs = list(inputs or [])
-            self.targets = list(targets or [])
+            self.inputs, self.targets = list(inputs or []), list(targets or [])
             self._copied = list(copy)
             self.ignored: dict[str, str] = {}
             self.warning: str | None = None
@@ -126,10 +124,12 @@ class RowStream(SourceStream):
         self.kinds = {name: self._kind(name, seen[name]) for name in dict.fromkeys([*self.inputs, *self.targets])}
         self._cycles = {name: columns.varying(first[name]) for name in self.inputs if self.kinds[name] == "time"}
         self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
-        self._clock = next((name for name, column in seen.items() if column.kind == "time"), None)
+        self.clock = next((name for name, column in seen.items() if column.kind == "time"), None)
         # Messages of several partitions arrive in no particular order.
-        clock = None if self._clock in MESSAGE_COLUMNS else self._clock
-        if clock is not None and self.key is None and not columns.are_sorted(first[clock]):
+        clock = None if self.clock in MESSAGE_COLUMNS or self.key is not None else self.clock
+        if clock is not None and columns.are_sorted(first[clock]):
+            self.periods = columns.periods_of(first[clock])
+        elif clock is not None:
             self.warning = (
                 f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
                 "order of the source. Sort them or, if they belong to several series, name the column of the keys."
@@ -199,7 +199,7 @@ class RowStream(SourceStream):
             self.kinds,
             required=self.inputs if self._read_options.missing in ("stop", "skip") else [],
             copied=self._copied,
-            clock=self._clock if self.key is None else None,
+            clock=self.clock if self.key is None else None,
             gaps=len(times),
             key=None if self.key is None else Key(self.key, *self.shard),
         )
@@ -234,7 +234,7 @@ class RowStream(SourceStream):
         check_row_position(position, same | named)
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds: dict[str, Kind] = dict(position["kinds"])
-        self._cycles, self._clock = position["cycles"], position["clock"]
+        self._cycles, self.clock = position["cycles"], position["clock"]
         self._newest_times.extend(position["times"])
         self._choose()
         self._reader.conversion.restore(position["categories"])
@@ -253,7 +253,7 @@ class RowStream(SourceStream):
     @property
     def used_columns(self) -> list[str]:
         """The names of all columns whose values are read."""
-        others = [name for name in (self._clock, self.key) if name is not None]
+        others = [name for name in (self.clock, self.key) if name is not None]
         return list(dict.fromkeys([*self.kinds, *others, *self._copied]))
 
     @property
@@ -282,7 +282,7 @@ class RowStream(SourceStream):
             kinds=dict(self.kinds),
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
             categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
-            clock=self._clock,
+            clock=self.clock,
             times=list(self._newest_times),
             statistics=scaling.saved_statistics(self._series),
             waiting=newest_scales(self._series, self.horizon or 1),

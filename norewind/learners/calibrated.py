@@ -1,0 +1,130 @@
+"""Calibrated probabilities of classes: the outputs of a learner, multiplied by a temperature that is learned online."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from norewind.core.trees import Tree
+from norewind.engines.kernels import kernel
+from norewind.learners.horizon import exchange, upcoming_forecasts
+from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
+
+# The curvature of the loss that the first temperature, 1, counts as, and how much of a row's curvature is kept.
+PRIOR_CURVATURE, KEPT_CURVATURE = 5.0, 0.999
+LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.05, 20.0
+
+
+class CalibratedRun(NamedTuple):
+    """The run of the learner, and its temperatures.
+
+    Attributes:
+        learner: the run of the learner.
+        temperatures: for each step, the factor of the outputs and the sum of curvatures (steps, 2).
+        outputs: a ring of the forecasts made at the newest rows.
+        rows: the number of rows in the sequence.
+    """
+
+    learner: Tree
+    temperatures: np.ndarray
+    outputs: np.ndarray
+    rows: np.ndarray
+
+
+class Calibrated(RowLearner):
+    """Another learner of classes, whose outputs are multiplied by a factor that makes them calibrated.
+
+    The factor of each step follows Newton's method on the log-loss, which is convex in it, row by row: it rises while
+    the learner is right more often than its probabilities say, and falls while it is wrong more often. Outputs are
+    logarithms of probabilities, which need not add up to one.
+
+    Args:
+        learner: a learner of classes whose outputs are logits, and whose forecasts that are due are those it made.
+        classes: the number of classes.
+    """
+
+    def __init__(self, learner: Any, classes: int):
+        self.learner = learner
+        self.classes = classes
+        self.steps: Sequence[int] = learner.steps  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def init(self) -> CalibratedRun:
+        """Start a run of the other learner, with a factor of 1."""
+        steps = len(self.steps)
+        temperatures = np.tile([1.0, PRIOR_CURVATURE], (steps, 1))
+        outputs = np.zeros((self.horizon, 1, steps * self.classes), np.float32)
+        return CalibratedRun(self.learner.init(), temperatures, outputs, np.zeros(1, np.int64))
+
+    def scan(
+        self, run: CalibratedRun, xs: Tree, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[CalibratedRun, np.ndarray, Forecasts]:
+        """Learn from a chunk of rows; see `Learner.scan`. Losses are those of the other learner."""
+        inner, losses, raw = self.learner.scan(run.learner, xs, targets, count=count, outputs=True)
+        run = run._replace(learner=inner)
+        return run, losses, self._scale(run, raw, np.asarray(targets, np.float32), count)
+
+    def forward(self, run: CalibratedRun, xs: Tree, *, count: int | None = None) -> tuple[CalibratedRun, Forecasts]:
+        inner, raw = self.learner.forward(run.learner, xs, count=count)
+        run = CalibratedRun(inner, run.temperatures.copy(), run.outputs.copy(), run.rows.copy())
+        return run, self._scale(run, raw, np.full((len(xs), len(self.steps)), np.nan, np.float32), count)
+
+    def _scale(self, run: CalibratedRun, raw: Forecasts, targets: np.ndarray, count: int | None) -> Forecasts:
+        made, due = (np.ascontiguousarray(part, np.float32) for part in raw)
+        forecasts = empty_forecasts(self.horizon, made.shape)
+        targets = np.ascontiguousarray(targets[:count])
+        _scale_rows(np.array(self.steps), *run[1:], made, due, targets, *forecasts)
+        return forecasts
+
+    def upcoming(self, run: CalibratedRun) -> np.ndarray:
+        return upcoming_forecasts(run.outputs, self.steps, run.rows[0])
+
+    def reset(self, run: CalibratedRun) -> CalibratedRun:
+        run.outputs[:] = 0
+        run.rows[:] = 0
+        return run._replace(learner=self.learner.reset(run.learner))
+
+
+@kernel
+def _scale_rows(steps, temperatures, ring, rows, raw_made, raw_due, targets, made, due):
+    """Learn the factors from the class of each row, and scale its forecasts. With a step of 0, scale first."""
+    classes = raw_made.shape[1] // len(steps)
+    scaled = np.zeros((1, raw_made.shape[1]), np.float32)
+    for t in range(len(targets)):
+        row = rows[0]
+        for first in (True, False):
+            for s in range(len(steps)):
+                if (steps[s] == 0) == first:
+                    for k in range(s * classes, (s + 1) * classes):
+                        scaled[0, k] = temperatures[s, 0] * raw_made[t, k]
+                if first == (steps[s] > 0) and row >= steps[s] and 0 <= targets[t, s] < classes:
+                    learn_temperature(temperatures[s], raw_due[t, s * classes : (s + 1) * classes], targets[t, s])
+        made[t] = scaled[0]
+        if steps[0] > 0:
+            exchange(ring, steps, row, scaled, scaled)
+        due[t] = scaled[0]
+        rows[0] += 1
+
+
+@kernel
+def learn_temperature(temperature, logits, target):
+    """Take a Newton step on the log-loss of a class.
+
+    Args:
+        temperature: the factor of the logits, and the sum of curvatures, changed in place.
+        logits: the logits that the class was forecast with, without the factor.
+        target: the class.
+    """
+    largest, total, mean, square = -np.inf, 0.0, 0.0, 0.0
+    for k in range(len(logits)):
+        largest = max(largest, temperature[0] * logits[k])
+    for k in range(len(logits)):
+        share = np.exp(temperature[0] * logits[k] - largest)
+        total += share
+        mean += share * logits[k]
+        square += share * logits[k] ** 2
+    mean /= total
+    if not np.isfinite(mean):
+        return
+    temperature[1] = KEPT_CURVATURE * temperature[1] + max(square / total - mean**2, 0.0) + (1 - KEPT_CURVATURE)
+    change = (mean - logits[np.int64(target)]) / temperature[1]
+    temperature[0] = min(max(temperature[0] - change, LEAST_TEMPERATURE), LARGEST_TEMPERATURE)

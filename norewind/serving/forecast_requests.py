@@ -1,0 +1,71 @@
+"""Requests for forecasts of a run, which the learning thread answers between two chunks, when nothing changes."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from norewind.errors import NorewindError
+from norewind.serving.bodies import RequestError, busy_error
+
+# The largest number of requests that may wait, of rows in one, and of seconds until an answer.
+MAX_REQUESTS, MAX_ROWS, MAX_SECONDS = 16, 1_000, 60
+
+
+class ForecastRequests:
+    """A queue of requests. `answer_all` is called in the learning thread, all other methods in the event loop."""
+
+    def __init__(self):
+        self._waiting: deque[tuple[int | None, asyncio.Future]] = deque()
+
+    async def ask(self, rows: int | None) -> list[dict[str, Any]]:
+        """Wait for a forecast.
+
+        Args:
+            rows: the number of rows; by default the horizon.
+
+        Returns:
+            One entry per row.
+
+        Raises:
+            RequestError: the run cannot forecast this many rows, or is too busy.
+        """
+        if rows is not None and not 1 <= rows <= MAX_ROWS:
+            raise RequestError(400, f"steps must be from 1 to {MAX_ROWS:,}.")
+        if len(self._waiting) >= MAX_REQUESTS:
+            raise busy_error(f"{MAX_REQUESTS} forecasts are waiting")
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting.append((rows, answer))
+        done, _ = await asyncio.wait([answer], timeout=MAX_SECONDS)
+        if not done:
+            raise busy_error("no forecast was made in time")
+        return answer.result()
+
+    def answer_all(self, forecast: Callable[[int | None], list[dict[str, Any]]], call_soon: Callable) -> None:
+        """Answer the requests that wait.
+
+        Args:
+            forecast: forecasts a number of rows.
+            call_soon: calls a function in the event loop.
+        """
+        while self._waiting:
+            rows, answer = self._waiting.popleft()
+            try:
+                call_soon(_settle, answer, forecast(rows))
+            except NorewindError as error:
+                call_soon(_settle, answer, RequestError(400, str(error)))
+
+    def end(self) -> None:
+        """Answer all requests with an error, since learning has ended."""
+        while self._waiting:
+            _settle(self._waiting.popleft()[1], RequestError(503, "the run no longer learns."))
+
+
+def _settle(answer: asyncio.Future, result: Any) -> None:
+    """Set the result of a request, or its error, unless it is no longer wanted."""
+    if answer.done():
+        return
+    if isinstance(result, Exception):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)
