@@ -251,7 +251,8 @@ def table(records: Sequence[dict[str, Any]]) -> str:
         overall = [f"{np.mean([means[name, seconds] for seconds in horizons]):.3f}" for name in ("nrmse", "jitter")]
         rows.append([method, *of_rmse, *overall])
     header = ["method", *(f"RMSE {seconds:g} s" for seconds in horizons), "nRMSE", "jitter"]
-    return markdown(header, sorted(rows, key=lambda row: float(row[-2]))) + "\n"
+    rows.sort(key=lambda row: float(row[-2]))
+    return markdown(header, rows) + "\n"
 
 
 if __name__ == "__main__":
