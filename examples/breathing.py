@@ -8,6 +8,7 @@ python -m examples.breathing FOLDER --quick                     # one recording,
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def main() -> None:
             name = f"{method}-{seconds:g}s-seed{number}"
             if name in read_records(arguments.out):
                 continue
-            ahead = round(seconds * RATE)
+            ahead = round(float(seconds) * RATE)
             scores = {key: study(method, rows, ahead, number) for key, rows in recordings.items()}
             record = {"method": method, "seconds_ahead": seconds, "seed": number, "scores": scores}
             write_record(arguments.out, name, record | versions())
@@ -96,10 +97,7 @@ def study(method: str, rows: np.ndarray, ahead: int, seed: int) -> dict[str, flo
     shift, scale = rows[:MINUTE].mean(axis=0), rows[:MINUTE].std(axis=0) + 1e-6
     scaled = (rows - shift) / scale
     if method in NETWORKS:
-        forecasts = network_forecasts(method, ahead)
-
-        def run(part: np.ndarray, rate: float) -> np.ndarray:
-            return forecasts(part, rate, seed)
+        run = partial(network_forecasts(method, ahead), seed=seed)
     else:
         run = {"last position": last_position, "LMS": lms, "linear regression": regression}[method](ahead)
     # Only the first minute is used to choose; the run that is scored starts again.
@@ -175,7 +173,7 @@ def regression(ahead: int) -> Run:
     return run
 
 
-def network_forecasts(method: str, ahead: int) -> Callable[[np.ndarray, float, int], np.ndarray]:
+def network_forecasts(method: str, ahead: int) -> Callable[..., np.ndarray]:
     """A network that is trained online by a method: a function of the scaled rows, a learning rate and a seed."""
     import jax
     import optax
@@ -242,7 +240,7 @@ def table(records: Sequence[dict[str, Any]]) -> str:
 
     horizons = sorted({record["seconds_ahead"] for record in records})
     methods = list(dict.fromkeys(record["method"] for record in records))
-    rows = []
+    rows: list[list[str]] = []
     for method in methods:
         means = {}
         for name in ("rmse", "nrmse", "jitter"):
@@ -253,7 +251,8 @@ def table(records: Sequence[dict[str, Any]]) -> str:
         overall = [f"{np.mean([means[name, seconds] for seconds in horizons]):.3f}" for name in ("nrmse", "jitter")]
         rows.append([method, *of_rmse, *overall])
     header = ["method", *(f"RMSE {seconds:g} s" for seconds in horizons), "nRMSE", "jitter"]
-    return markdown(header, sorted(rows, key=lambda row: float(row[-2]))) + "\n"
+    rows.sort(key=lambda row: float(row[-2]))
+    return markdown(header, rows) + "\n"
 
 
 if __name__ == "__main__":
