@@ -32,6 +32,7 @@ class StreamForecaster(BaseForecaster):
         model_: the `norewind.Forecaster` inside.
 
     >>> import pandas as pd
+    >>> from norewind.forecasting.sktime import StreamForecaster
     >>> series = pd.Series([5.0, 1.0] * 20)
     >>> forecaster = StreamForecaster(budget=30).fit(series[:30]).update(series[30:])
     >>> forecaster.predict([1, 2]).round().tolist()
