@@ -22,6 +22,8 @@ from norewind.sweeps import sweep
 from norewind.sweeps.record import Record, read_records
 from norewind.training import scopes
 from norewind.training.settings import Settings
+from tools.fault_disk import POWER_LOST
+from tools.faults import ERRORS, REJECTED
 from tools.memory import KINDS, parts
 
 Named = Iterator[tuple[str, str]]
@@ -113,8 +115,8 @@ def instruments(root: Path) -> Named:
 
 
 def small_studies(root: Path) -> Named:
-    """`python -m examples.step_sizes`, `examples.maze`, `examples.continual` and `examples.frontier`."""
-    for name in ("step-sizes", "maze", "continual", "frontier"):
+    """`python -m examples.step_sizes`, `examples.maze`, `examples.continual`, `frontier` and `elstm`."""
+    for name in ("step-sizes", "maze", "continual", "frontier", "elstm"):
         yield f"{name}/table", (root / "results" / name / "table.md").read_text(encoding="utf-8")
 
 
@@ -146,10 +148,16 @@ def faults(root: Path) -> Named:
     yield "faults/commit", ", ".join(sorted({record["commit"][:8] for record in records.values()}))
     yield "faults/points", f"{sum(record['points'] for record in records.values()):,}"
     yield "faults/problems", str(sum(len(record["problems"]) for record in records.values()))
-    yield "faults/by", ", ".join(f"{name} {record['points']:,}" for name, record in records.items())
-    for name in ("tried", "outcomes"):
-        total = sum((Counter(record[name]) for record in records.values()), Counter())
-        yield f"faults/{name}", ", ".join(f"{place} {number:,}" for place, number in total.most_common())
+    yield "faults/tried", _listed(sum((Counter(record["tried"]) for record in records.values()), Counter()))
+    header = ["kind of run", "changes disturbed", "points", "crashes", "errors", "said what was wrong", "problems"]
+    yield "faults/table", markdown(header, [_faults_row(*item) for item in sorted(records.items())])
+
+
+def _faults_row(kind: str, record: Record) -> list[str | int]:
+    errors = sum(record["tried"][name] for name in ERRORS)
+    disturbed, said = record["tried"][POWER_LOST], record["outcomes"].get(REJECTED, 0)
+    points = record["points"]
+    return [kind, disturbed, points, points - errors, errors, said, len(record["problems"])]
 
 
 def _listed(counts: Counter) -> str:
@@ -205,6 +213,14 @@ def river(root: Path) -> Named:
     yield "river/table", "\n".join(lines) + "\n"
 
 
+def nab(root: Path) -> Named:
+    """`python -m scoreboards nab`: the scores of both halves, and the time per row."""
+    record = _record(root, "nab", "results")
+    for files, scores in record["scores"].items():
+        yield f"nab/{files}", " | ".join(f"{score:.1f}" for score in scores.values())
+    yield "nab/microseconds", f"{record['microseconds']:.0f}"
+
+
 def serve(root: Path) -> Named:
     """`python -m benchmarks.serve`: latencies under load."""
     record = _record(root, "serve", "serve")
@@ -224,6 +240,7 @@ SOURCES = (
     small_studies,
     memory,
     river,
+    nab,
     serve,
     storm,
     faults,

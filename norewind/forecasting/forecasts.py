@@ -130,11 +130,12 @@ def _bounds(
         return np.zeros((rows, 0, len(score.columns)))
     center, scale = _scales_of_forecasts(training, score)
     bounds = bounds_in_units(score.bounds(learner.upcoming(training.run_so_far())), center, scale)[:rows]
+    bounds = np.maximum(bounds, score.lowest)
     if rows <= horizon:
         return bounds
     wider = (deviations[horizon:] / deviations[horizon - 1])[:, None]
     distances = bounds[horizon - 1] - means[horizon - 1]
-    return np.concatenate([bounds, means[horizon:, None] + wider * distances])
+    return np.concatenate([bounds, np.maximum(means[horizon:, None] + wider * distances, score.lowest)])
 
 
 def _scales_of_forecasts(training: Training, score: RowScore) -> tuple[np.ndarray, np.ndarray]:
@@ -177,7 +178,7 @@ def _means_and_deviations(
     horizon, width = score.horizon, len(score.columns)
     center, scale = _scales_of_forecasts(training, score)
     means, deviations = score.means_and_deviations(learner.upcoming(run))
-    means, deviations = center + scale * means, scale * deviations
+    means, deviations = np.maximum(center + scale * means, score.lowest), scale * deviations
     errors = (deviations if score.gaussian else score.recent_errors()[nearest_steps(score.steps)[1]])[:rows]
     means, deviations = list(means[:rows]), list(errors)
     changes = score.recent_changes(rows)
@@ -186,7 +187,7 @@ def _means_and_deviations(
         x = stream.future_inputs(means[row - 1], row)
         run, (outputs, _) = learner.forward(run, x[None])
         mean, deviation = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
-        means.append(center + scale * mean)
+        means.append(np.maximum(center + scale * mean, score.lowest))
         new = scale * deviation if score.gaussian else errors[horizon - 1]
         added = np.sqrt(new**2 + deviations[-horizon] ** 2)
         added = np.minimum(added, np.fmax(new, scale if settings.standardise else np.inf))
@@ -276,7 +277,8 @@ def key_forecasts(
     means, spreads = mean + deviation * means, deviation * spreads
     bounds = bounds_in_units(score.bounds(outputs), mean, deviation)
     # Until there are enough values to scale by, forecast the last one, as the predictions do.
-    means = np.where(np.isnan(means), newest, means)
+    means = np.maximum(np.where(np.isnan(means), newest, means), score.lowest)
+    bounds = np.maximum(bounds, score.lowest)
     for step in range(min(rows, len(means))):
         entry = {"key": score.name(key), "rows": rows_so_far, "step": step + 1}
         entry["forecast"] = score.by_column(means[step].tolist())

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,12 @@ class NumberScore(StepScore):
         loss: "squared" or "gaussian".
         steps: the forecast steps, in rows ahead.
         levels: the coverage of each interval; outputs end with their bounds.
+
+    Attributes:
+        lowest: the lowest value that may be forecast, in units of the stream.
     """
+
+    lowest = -inf
 
     def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int], levels: Sequence[float] = ()):
         super().__init__(steps)
@@ -83,8 +88,8 @@ class NumberScore(StepScore):
         if self.levels:
             assert outputs is not None
             assert not isinstance(outputs, np.ndarray)
-            means, _ = self.means_and_deviations(outputs.due)
-            bounds = np.ascontiguousarray(self.bounds(outputs.due), np.float64)
+            means = self.forecasts_due(samples, outputs)
+            bounds = self._limited(self.bounds(outputs.due).astype(np.float64), samples.scales[:, None])
             deviations = np.ascontiguousarray(samples.scales[..., 1], np.float64)
             score_intervals(self.state.intervals, np.array(self.levels), targets, means, bounds, deviations)
         return super().add(samples)
@@ -149,7 +154,7 @@ class NumberScore(StepScore):
         made, due = self.bounds(outputs.made), self.bounds(outputs.due)[..., : len(self.columns)]
         after, before = samples.scales_after, samples.scales[:, : len(self.columns)]
         return tuple(
-            bounds_in_units(bounds, scales[..., 0], scales[..., 1]).tolist()
+            np.maximum(bounds_in_units(bounds, scales[..., 0], scales[..., 1]), self.lowest).tolist()
             for bounds, scales in ((made, after), (due, before))
         )
 
@@ -165,7 +170,23 @@ class NumberScore(StepScore):
         """
         forecasts = np.empty(samples.values.shape)
         _to_units(np.asarray(outputs.made), samples.scales_after, samples.values, forecasts)
-        return forecasts
+        return np.maximum(forecasts, self.lowest)
+
+    def forecasts_due(self, samples: Samples, outputs: RowOutputs) -> np.ndarray:
+        """Return the earlier standardised forecasts of rows, none of them below the lowest value.
+
+        Args:
+            samples: consecutive rows.
+            outputs: the forecasts of the learner.
+        """
+        return self._limited(self.means_and_deviations(outputs.due)[0], samples.scales)
+
+    def _limited(self, standardised: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        """Raise standardised forecasts or bounds to the lowest value."""
+        if self.lowest == -inf:
+            return standardised
+        # A scale that is not known yet gives NaN, as it does everywhere.
+        return np.maximum(standardised, (self.lowest - scales[..., 0]) / scales[..., 1])
 
     def predictions_and_errors(self, samples: Samples, outputs: RowOutputs) -> tuple[np.ndarray, np.ndarray]:
         """Convert the predictions of each row, made earlier by the nearest step, to the units of the stream.
@@ -178,7 +199,8 @@ class NumberScore(StepScore):
             The predictions, and their errors in standard deviations.
         """
         width = len(self.columns)
-        means, deviations = (part[:, :width] for part in self.means_and_deviations(outputs.due))
+        means, deviations = self.forecasts_due(samples, outputs)[:, :width], self.means_and_deviations(outputs.due)[1]
+        deviations = deviations[:, :width]
         scales, targets = samples.scales[:, :width], samples.targets[:, :width].astype(np.float64)
         return scales[..., 0] + scales[..., 1] * means, (targets - means) / deviations
 

@@ -174,7 +174,7 @@ class RowScore(NumberScore):
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
         assert isinstance(outputs, Forecasts)
         state, width = self.state, len(self.columns)
-        means, spreads = self.means_and_deviations(outputs.due)
+        means, spreads = self.forecasts_due(samples, outputs), self.means_and_deviations(outputs.due)[1]
         targets = samples.targets.astype(np.float64)
         values = np.ascontiguousarray(samples.values[:, :width], np.float64)
         scales = np.ascontiguousarray(samples.scales, np.float64)

@@ -1,6 +1,7 @@
 """From settings to the stream they name, the shape of its model, and its score."""
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 from norewind.scoring.class_score import ClassScore
@@ -206,10 +207,12 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         "standardise": settings.standardise,
         "position": position,
     }
+    lowest = 0.0 if settings.non_negative else -inf
     if settings.key is not None:
         shard = settings.shard or 0, settings.shards if settings.shard is not None else 1
         rows = KeyedStream(source, settings.key, shard=shard, **options)
         score = KeyedScore(rows.targets, settings.loss, steps, rows.key_name, settings.interval)
+        score.lowest = lowest
         known, table = (), rows.layout
     else:
         rows, table = RowStream(source, **options), None
@@ -218,6 +221,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
             shape = StreamShape(rows.width, CATEGORIES + 1, False, 1, steps, previous=previous)
             return OpenedStream(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, steps))
         score = RowScore(rows.targets, settings.loss, steps, settings.period, settings.interval)
+        score.lowest = lowest
         # The rules that repeat a past value need every target among the inputs.
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)

@@ -48,6 +48,7 @@ INTERVALS = Scope(
     lambda run: run.has_rows and run.loss != "classes" and run.standardise,
     "Classes have probabilities; for numbers, leave out standardise=.",
 )
+NUMBERS = Scope("rows of numbers", lambda run: run.has_rows and run.loss != "classes")
 CSV = Scope("csv", lambda run: run.kind == "csv")
 TOPICS = Scope("kafka", lambda run: run.source.startswith(SCHEME))
 TASKS = Scope("anbn, brackets", lambda run: run.kind == "task")
@@ -79,6 +80,7 @@ SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("header", "delimiter"), CSV),
     **dict.fromkeys(("brokers", "group", "client"), TOPICS),
     "interval": INTERVALS,
+    "non_negative": NUMBERS,
     "parameters": TASKS,
     "key": ROWS,
     **dict.fromkeys(("share", "resident", "shards"), KEYED),
@@ -91,7 +93,7 @@ SCOPES: dict[str, Scope] = {
 # Settings that commands which train no run folder ignore.
 IGNORED_BY: dict[str, tuple[str, ...]] = {
     "compare": ("top", "copy", "shards", "shard", "predictions", "tensorboard"),
-    "diagnose": ("per", "top", "copy", "period", "interval"),
+    "diagnose": ("per", "top", "copy", "period", "interval", "non_negative"),
 }
 
 

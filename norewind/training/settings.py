@@ -89,6 +89,7 @@ class StreamSettings:
         loss: Squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class.
         interval: Add intervals to forecasts that cover these shares of the values, such as 0.8,0.95. The bound on how
             many values miss them holds for every stream (docs/streams.md).
+        non_negative: Forecasts and their intervals are never negative: for counts, prices, loads.
         missing: Replace a missing input with the column's last value or its mean so far, stop, or skip the row.
         standardise: Scale every column to mean 0 and standard deviation 1, using only the rows seen so far.
         header: The first line names the columns. Otherwise they are named 1, 2, 3, ...
@@ -116,6 +117,7 @@ class StreamSettings:
     only_steps: Annotated[tuple[RowCount, ...], option("ROWS ...", "all up to the horizon")] = ()
     loss: Literal["squared", "gaussian", "classes"] = "squared"
     interval: Annotated[tuple[Level, ...], LEVELS] = ()
+    non_negative: bool = False
     missing: Literal["last", "mean", "stop", "skip"] = "last"
     standardise: bool = True
     header: bool = True

@@ -6,6 +6,7 @@ import pytest
 from norewind.learners import neighbours
 from norewind.learners.calibrated import KEPT_CURVATURE, PRIOR_CURVATURE, Calibrated
 from norewind.learners.class_least_squares import ClassLeastSquares
+from norewind.learners.learner import Forecasts
 from norewind.learners.neighbours import ClassNeighbours
 from norewind.learners.random_features import WIDTHS, RandomFeatures
 from norewind.testing import check_learner
@@ -69,7 +70,7 @@ def test_temperatures_are_those_of_newton_steps_and_make_logits_calibrated():
 
     class Given(ClassNeighbours):
         def scan(self, run, xs, targets, *, count=None, outputs=False):
-            return run, np.zeros(len(xs)), (xs, xs)
+            return run, np.zeros(len(xs), np.float32), Forecasts(xs, xs)
 
     learner = Calibrated(Given(3, 3), 3)
     raw = (3 * logits).astype(np.float32)  # three times too sure

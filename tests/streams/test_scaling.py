@@ -31,6 +31,9 @@ from norewind.streams.table.scaling import (
     SeriesStatistics,
     TableLayout,
     init_series,
+    newest_scales,
+    restored_series,
+    saved_statistics,
     scale_rows,
 )
 
@@ -216,6 +219,19 @@ def test_cutting_anywhere_changes_nothing(options, cuts, seed):
         np.testing.assert_array_equal(np.concatenate(found), expected)
     for part, other in zip(series, whole, strict=True):
         np.testing.assert_array_equal(part, other)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_saved_statistics_continue_anywhere(options):
+    layout, rows = layout_of(**options), random_rows(2)
+    whole = scale_rows(layout, init_series(layout), rows)
+    for cut in (0, 1, 9, 13, 43, 46):
+        series = init_series(layout)
+        scale_rows(layout, series, rows[:cut])
+        waiting = newest_scales(series, max(1, layout.steps[-1]))
+        again = restored_series(layout, saved_statistics(series), waiting)
+        for found, expected in zip(scale_rows(layout, again, rows[cut:]), whole, strict=True):
+            np.testing.assert_array_equal(found, expected[cut:])
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -40,7 +40,8 @@ VALUES = {
     **{"resident": 2, "shards": 2, "shard": 1, "cell": "elman", "hidden": 4, "layers": 2, "method": "readout_only"},
     **{"budget": 6.0, "optimizer": "sgd", "rate": 0.1, "alpha": 1.0, "clip": 0.01, "precision": "double"},
     **{"samples": 90, "metrics_every": 30, "checkpoint_every": 31, "checkpoint_seconds": 0, "keep": 1},
-    **{"predictions": "stdout", "flush": 5, "tensorboard": None, "stop_if_diverged": None, "interval": 0.9},
+    **{"predictions": "stdout", "flush": 5, "tensorboard": None, "stop_if_diverged": None},
+    **{"interval": 0.9, "non_negative": None},
 }
 # Settings that change no number of such runs: only their time and memory, what is printed, and other processes.
 UNSEEN = {"checkpoint_seconds", "flush", "resident", "stop_if_diverged", "top", "shards"}
