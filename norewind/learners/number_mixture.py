@@ -21,7 +21,7 @@ from norewind.learners.linear import (
     start_of,
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
-from norewind.learners.past_values import PastValues, changed, init_past, remember_row, write_rule
+from norewind.learners.past_values import changed, init_past, remember_row, write_rule
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
 # The lags of the targets are divided by their number. Other inputs have fewer.
@@ -49,7 +49,7 @@ MANY_OUTPUTS, THEIR_MODELS = (
     ),
 )
 # Simple rules: the period, where -1 and -2 are the seasons of the series and 0 is the last value, and whether they add
-# the change that followed one period ago to the last value.
+# the change since a period ago.
 RULES = ((0, 0), *((period, 0) for period in PERIODS), (-1, 0), (-2, 0), (-1, 1))
 # The logarithm of the first weight of the last value, relative to that of any other expert.
 FIRST_WEIGHT = 3.0
@@ -67,8 +67,8 @@ class NumberMixturePlan(NamedTuple):
         groups: 1, since all targets share a covariance; see `LinearPlan`.
         own: the number of inputs that are the newest targets; see `LinearPlan`.
         inputs: the number of inputs.
-        rules: the period of each rule in rows, or minus the number of a season, and whether it adds changes to the last
-            value (rules, 2).
+        rules: the period of each rule in rows, or minus the number of a season, and whether it adds the change since a
+            period ago (rules, 2).
         bases: for each linear model, the rule whose errors it forecasts; -1 if it forecasts the targets.
         known: which inputs are the newest targets.
         others: the other inputs.
@@ -91,7 +91,7 @@ class NumberMixtureRun(NamedTuple):
 
     Attributes:
         linear: the linear models.
-        past: the newest targets.
+        past: a ring of the newest targets.
         seasons: the periods of the series.
         waiting: a ring of the experts' forecasts that are waiting for their targets.
         weighing: the experts' variances and records.
@@ -99,7 +99,7 @@ class NumberMixtureRun(NamedTuple):
     """
 
     linear: LinearRun
-    past: PastValues
+    past: np.ndarray
     seasons: Seasons
     waiting: np.ndarray
     weighing: expert_weights.Performance
@@ -176,8 +176,7 @@ class NumberMixture(RowMixture):
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
         linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
-        past = PastValues(mixture.past.values.copy(), mixture.past.sums.copy())
-        return mixture._replace(linear=linear, past=past, outputs=mixture.outputs.copy())
+        return mixture._replace(linear=linear, past=mixture.past.copy(), outputs=mixture.outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
@@ -189,7 +188,7 @@ class NumberMixture(RowMixture):
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
         linear, past, seasons, waiting, weighing, rings = mixture
-        run = *linear, *past, *seasons, waiting, *weighing, rings
+        run = *linear, past, *seasons, waiting, *weighing, rings
         _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due)
         return losses, forecasts
 
@@ -198,7 +197,7 @@ class NumberMixture(RowMixture):
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)
-        for part in (*mixture.past, mixture.seasons.seen, mixture.outputs):
+        for part in (mixture.past, mixture.seasons.seen, mixture.outputs):
             part[:] = 0
 
 
@@ -217,8 +216,8 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         due: where to write the earlier forecasts of the rows.
     """
     plan = NumberMixturePlan(*plan)
-    past, seasons, weighing = PastValues(*run[6:8]), Seasons(*run[8:13]), expert_weights.Performance(*run[14:17])
-    run = NumberMixtureRun(LinearRun(*run[:6]), past, seasons, run[13], weighing, run[17])
+    seasons, weighing = Seasons(*run[7:12]), expert_weights.Performance(*run[13:16])
+    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], seasons, run[12], weighing, run[16])
     steps = plan.steps
     outputs = targets.shape[1]
     learns = len(targets) > 0
@@ -230,7 +229,7 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         for i in range(outputs):
             came[i] = targets[t, i] if learns and row >= steps[i // per_step] else np.nan
         if len(plan.known) > 0:
-            _remember(plan, run, row, xs[t], came, learns)
+            _remember(plan, run, row, xs[t], learns)
         _forecast(plan, run, row, xs[t], came, forecasts)
         for i in range(others.shape[1]):
             forecasts[experts - others.shape[1] + i] = others[t, i]
@@ -256,10 +255,10 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
 
 
 @kernel
-def _remember(plan, run, row, x, targets, learns):
+def _remember(plan, run, row, x, learns):
     """Add a row to the past of the targets, and find their periods. A change of a period restarts its experts."""
-    remember_row(run.past, row, x, plan.known, targets, plan.steps[0] == 1)
-    if not learns or not observe_row(run.seasons, run.past.values[row % len(run.past.values)]):
+    remember_row(run.past, row, x, plan.known)
+    if not learns or not observe_row(run.seasons, run.past[row % len(run.past)]):
         return
     rules = len(plan.rules)
     for rule in range(rules):

@@ -12,7 +12,6 @@ from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear, start_of
 from norewind.learners.mixture import Member
 from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture, linear_models
-from norewind.learners.past_values import LARGEST_CHANGE
 from norewind.learners.seasons import init_seasons, observe_row
 from norewind.testing import check_learner
 
@@ -107,15 +106,17 @@ def period_of(rule, periods):
 
 
 def plain_rule(xs, steps, periods, adds_change):
-    made, sums = np.full((len(xs), 2 * len(steps)), np.nan), sums_of(xs)
+    made, xs = np.full((len(xs), 2 * len(steps)), np.nan), xs.astype(float)
     for t, period in enumerate(periods):
         for place, step in enumerate(steps):
             block, ahead = slice(2 * place, 2 * place + 2), max(step, 1)
             seasons = -(-ahead // period) * period if period > 0 else 0
             if period == 0:
                 made[t, block] = xs[t]
-            elif period > 0 and seasons <= t:
-                made[t, block] = xs[t] + sums[t + ahead - seasons] - sums[t - seasons if adds_change else t]
+            elif 0 < period <= t:
+                made[t, block] = xs[t + ahead - seasons]
+                if adds_change:
+                    made[t, block] += seasons // period * (xs[t] - xs[t - period])
     return made
 
 
@@ -131,12 +132,12 @@ def plain_linear(model, xs, targets, steps):
 
 def plain_changes(xs, targets, steps, model, periods, base):
     """Forecast the errors of a rule from changes, from the row on since which it has its last period."""
-    made, sums = np.full_like(base, np.nan), sums_of(xs)
+    made, values = np.full_like(base, np.nan), xs.astype(float)
     starts = [0, *(1 + np.flatnonzero(np.diff(periods))), len(xs)]
     for first, end in pairwise(starts):
         changes, errors = np.zeros_like(xs), np.full_like(targets, np.nan)
         for t in range(first, end):
-            changes[t] = plain_change(sums, t, periods[t], model.differences)
+            changes[t] = plain_change(values, t, periods[t], model.differences)
             for place, step in enumerate(steps):
                 block = slice(2 * place, 2 * place + 2)
                 if t - step >= first:
@@ -146,18 +147,12 @@ def plain_changes(xs, targets, steps, model, periods, base):
     return made
 
 
-def plain_change(sums, t, period, differences):
+def plain_change(values, t, period, differences):
     if period == 0:
-        return sums[t] - sums[t - 1] if t > 0 else 0
+        return values[t] - values[t - 1] if t > 0 else 0
     if period < 0 or t <= period:
         return 0
-    return sums[t] - sums[t - period] - (sums[t - 1] - sums[t - period - 1] if differences else 0)
-
-
-def sums_of(xs):
-    """Return the sums of the changes from row to row, of which large ones are limited."""
-    changes = np.diff(xs.astype(float), axis=0)
-    return np.concatenate([np.zeros((1, 2)), np.clip(changes, -LARGEST_CHANGE, LARGEST_CHANGE).cumsum(axis=0)])
+    return values[t] - values[t - period] - (values[t - 1] - values[t - period - 1] if differences else 0)
 
 
 def plain_mixture(forecasts, targets, step):
