@@ -14,20 +14,20 @@ NAMES = {
 
 
 def draw(everything: dict[str, dict], path: Path) -> None:
-    """Draw the figure: bars for every JAX version, lines for the newest.
+    """Draw the figure: bars for every JAX version, lines for the latest.
 
     Args:
-        everything: the records by JAX version and section, the newest version first.
+        everything: the records by JAX version and section, the latest version first.
         path: the figure; .png, .pdf or .svg.
     """
     figure, axes = new_figure(1, 3, panel=(5, 4.6), width_ratios=(1.25, 1, 1))
     bars, growth, streams = axes[0]
     _bars(bars, everything)
-    newest, records = next(iter(everything.items()))
+    latest, records = next(iter(everything.items()))
     if "sizes" in records:
-        _growth(growth, newest, records["sizes"]["rows"])
+        _growth(growth, latest, records["sizes"]["rows"])
     if "streams" in records:
-        _streams(streams, newest, records)
+        _streams(streams, latest, records)
     save(figure, path)
 
 

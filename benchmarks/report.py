@@ -13,7 +13,7 @@ Records = dict[str, dict]
 
 
 def load(out: Path) -> dict[str, Records]:
-    """All records, by JAX version, the newest first."""
+    """All records, by JAX version, the latest first."""
     found: dict[str, Records] = {}
     for name, record in read_records(out).items():
         jax, section = name.removeprefix("jax-").split("/")

@@ -56,13 +56,13 @@ PUBLISHED = {
 class Last:
     """Predicts the previous target."""
 
-    newest: Any = 0.0
+    latest: Any = 0.0
 
     def learn_one(self, x: dict, y: Any) -> None:
-        self.newest = y
+        self.latest = y
 
     def predict_one(self, x: dict) -> Any:
-        return self.newest
+        return self.latest
 
 
 def progressive(rows: list, model: Any, metric: Any, remembers: bool) -> tuple[float, float]:
@@ -77,14 +77,14 @@ def progressive(rows: list, model: Any, metric: Any, remembers: bool) -> tuple[f
     Returns:
         The score, and CPU seconds per row after the first ones.
     """
-    newest, began = {"target before": 0.0}, 0.0
+    latest, began = {"target before": 0.0}, 0.0
     for number, (x, y) in enumerate(rows):
         if number == FIRST:
             began = time.process_time()
-        x = {**x, **newest} if remembers else x
+        x = {**x, **latest} if remembers else x
         metric.update(y, model.predict_one(x) or 0)
         model.learn_one(x, y)
-        newest = {"target before": float(y)} if isinstance(y, int | float) else {f"target before: {y}": 1.0}
+        latest = {"target before": float(y)} if isinstance(y, int | float) else {f"target before: {y}": 1.0}
     return metric.get(), (time.process_time() - began) / (len(rows) - FIRST)
 
 

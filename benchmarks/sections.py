@@ -14,7 +14,7 @@ from benchmarks.timing import Case, measure
 
 SIZES = (16, 32, 64, 128, 256, 512)
 METHODS = ("uoro", "uoro:window=16", "uoro:rank=8", "rtrl", "bptt")
-LARGEST_RTRL = 128  # its time grows with the fourth power: 512 units would take minutes per character
+MAX_RTRL_UNITS = 128  # its time grows with the fourth power: 512 units would take minutes per character
 STREAMS = (1, 4, 16, 64, 256)
 
 
@@ -151,7 +151,7 @@ def sizes() -> list[dict]:
     for hidden in SIZES:
         # About a tenth of a second per round: the arithmetic of a step grows with the square of the units.
         length = max(32, min(8192, 4096 * 64**2 // hidden**2))
-        methods = [method for method in METHODS if method != "rtrl" or hidden <= LARGEST_RTRL]
+        methods = [method for method in METHODS if method != "rtrl" or hidden <= MAX_RTRL_UNITS]
         lengths = {"uoro:rank=8": max(32, length // 4), "rtrl": max(2, 512 * 16**3 // hidden**3)}
         cases = [ours.learning(method, method, lengths.get(method, length), hidden=hidden) for method in methods]
         for row in measure(cases, rounds=5):

@@ -194,7 +194,7 @@ def network_forecasts(method: str, ahead: int) -> Callable[..., np.ndarray]:
     def run(rows: np.ndarray, rate: float, seed: int) -> np.ndarray:
         keys = jax.random.split(jax.random.key(seed))
         start = learner.init(cell.init(keys[0]), cell.initial_state(), keys[1])
-        start = start._replace(newest_state=start.state)
+        start = start._replace(latest_state=start.state)
         settings = {"learning_rate": np.float32(rate)}
         start = start._replace(opt_state=start.opt_state._replace(hyperparams=settings))
         inputs = windows_of(rows).astype(np.float32)
@@ -207,7 +207,7 @@ def network_forecasts(method: str, ahead: int) -> Callable[..., np.ndarray]:
             return part.reshape(-1, length, part.shape[1]) if length > 1 else part
 
         data = filled(inputs), filled(rows[ahead:]), filled(inputs[ahead:])
-        _, _, outputs = learner.scan(start, *data[:2], newest=data[2], count=count // length, outputs=True)
+        _, _, outputs = learner.scan(start, *data[:2], latest=data[2], count=count // length, outputs=True)
         made = np.asarray(outputs, np.float64).reshape(-1, dims)[:count]
         forecasts = np.repeat(rows[:1], len(rows), axis=0)
         forecasts[ahead : ahead + count] = made

@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def smooth(errors: np.ndarray, rows: int = 10) -> np.ndarray:
-    """Means over the newest rows, so that a single odd reading is not a fault.
+    """Means over the latest rows, so that a single odd reading is not a fault.
 
     Args:
         errors: the errors by row.

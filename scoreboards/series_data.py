@@ -57,8 +57,8 @@ def _known(values: Iterable[float]) -> np.ndarray:
     """Return values as an array, with the last known one in place of each missing one."""
     values = np.array(values, np.float64)
     values = values[np.flatnonzero(np.isfinite(values))[0] :]
-    newest = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), 0))
-    return values[newest]
+    latest = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), 0))
+    return values[latest]
 
 
 def _folder(package: str) -> Path:

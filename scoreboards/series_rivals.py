@@ -15,7 +15,7 @@ from scoreboards.series_data import NumberSeries
 # The rows at which methods are fitted again: these, and then every 500.
 REFITTED = 20, 40, 80, 160, 320
 REFIT_EVERY = 500
-# The newest rows that a method is fitted on, in addition to four seasons.
+# The latest rows that a method is fitted on, in addition to four seasons.
 FITTED_ROWS = 1_000
 LONGEST_SEASON = {"ETS": 52, "Theta": 400, "AutoARIMA": 12}
 RIDGES = {"strong": 1.0, "weak": 0.01}
@@ -37,12 +37,12 @@ def seasonal_naive(series: NumberSeries, steps: Sequence[int], period: int) -> n
 
 
 def ridge_of_lags(series: NumberSeries, steps: Sequence[int], lags: int, ridge: float) -> np.ndarray:
-    """Forecast by recursive least squares on the newest rows, in units of the deviation so far.
+    """Forecast by recursive least squares on the latest rows, in units of the deviation so far.
 
     Args:
         series: the series.
         steps: the steps.
-        lags: the number of newest rows.
+        lags: the number of latest rows.
         ridge: the penalty of the weights.
     """
     values, made = series.values, last_value(series, steps)

@@ -162,12 +162,12 @@ class Served(Kind):
     def lost(self, run: Path, marks: Sequence[str]) -> str | None:
         announced = [int(mark.split()[1]) for mark in marks if mark.startswith("durable")]
         waiting = [mark.split()[1:] for mark in marks if mark.startswith("waiting")]
-        newest = checkpoint.samples_of(checkpoint.checkpoints(run / "checkpoints")[-1])
-        if announced and newest < announced[-1]:
-            return f"row {announced[-1]} was announced as durable, but the newest checkpoint has {newest}"
+        latest = checkpoint.samples_of(checkpoint.checkpoints(run / "checkpoints")[-1])
+        if announced and latest < announced[-1]:
+            return f"row {announced[-1]} was announced as durable, but the latest checkpoint has {latest}"
         if waiting:
-            labels = service.LateLabels(run, ["level", "light"], most=1000, durable=newest)
-            gone = [id for id in waiting[-1] if int(id) >= newest and id not in labels._waiting]
+            labels = service.LateLabels(run, ["level", "light"], most=1000, durable=latest)
+            gone = [id for id in waiting[-1] if int(id) >= latest and id not in labels._waiting]
             if gone:
                 return f"rows {gone} waited for their labels, were saved, and are gone"
         return None

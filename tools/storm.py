@@ -148,7 +148,7 @@ class Storm:
         """The expected seconds until a run ends. About half of a whole run is learning and writing.
 
         Args:
-            run: the run folder, whose newest checkpoint shows how much is done.
+            run: the run folder, whose latest checkpoint shows how much is done.
             forked: whether the process is forked.
         """
         found = checkpoints(self.folders(run)[0] / "checkpoints")

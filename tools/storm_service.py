@@ -26,7 +26,7 @@ def free_port() -> int:
 class Client(threading.Thread):
     """Sends rows to a service until all are accepted, and then asks its process to end. Ends early if that dies.
 
-    The rows of a service that was killed continue after those in its newest checkpoint. Of the others, the service
+    The rows of a service that was killed continue after those in its latest checkpoint. Of the others, the service
     knows some that wait for their labels. It answers 404 for an id that it has lost, and the client sends the row.
 
     Args:

@@ -42,12 +42,12 @@ class Copying(Stream):
         self._generator = np.random.default_rng(seed)
         self._left = np.empty((2, 0), np.int32)
 
-    def take(self, count: int, patience: float | None = None) -> Samples:
+    def take(self, count: int, timeout: float | None = None) -> Samples:
         """Return the next samples.
 
         Args:
             count: the number of samples.
-            patience: unused; samples are always available.
+            timeout: unused; samples are always available.
         """
         check_take_count(count)
         parts, have = [self._left], self._left.shape[1]

@@ -26,7 +26,7 @@ Subject = tuple[Transition, Loss, Tree, Tree]
 Methods = Sequence[str | Method] | Mapping[str, Callable[[Transition, Loss], Estimator]]
 
 # Runs of models with at most this many numbers are computed side by side (vmap), others one after the other.
-LARGEST_SIDE_BY_SIDE = 100_000
+MAX_VMAPPED_NUMBERS = 100_000
 RATES = (1e-2, 3e-3, 1e-3)
 
 
@@ -117,7 +117,7 @@ def _train(method: Method, models: Sequence[Subject], data: Any, training: OwnTr
 
     runs = jax.jit(jax.vmap(start))(rates, indices)
     numbers = sum(leaf.size for leaf in jax.tree.leaves(params))
-    side_by_side = numbers <= LARGEST_SIDE_BY_SIDE
+    side_by_side = numbers <= MAX_VMAPPED_NUMBERS
     losses, seconds = _learn(learner, runs, indices, data, method.window, every, side_by_side)
     carried = sum(leaf.nbytes for leaf in jax.tree.leaves(runs.carry)) // len(lanes)
     best = digits(1e6 * min(seconds[1:]) / (every * len(lanes))) if len(seconds) > 1 else None

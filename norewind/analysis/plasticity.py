@@ -33,7 +33,7 @@ def plasticity(learner: OnlineLearner, run: Run, start: Tree, xs: Tree) -> Plast
         learner: the learner.
         run: its run.
         start: the initial parameters.
-        xs: inputs along a leading axis, such as the newest thousand.
+        xs: inputs along a leading axis, such as the latest thousand.
 
     >>> import jax, jax.numpy as jnp, norewind
     >>> cell = norewind.cells.mingru(3, 4, 3)

@@ -32,9 +32,9 @@ class Problem(NamedTuple):
 
 
 def check(run: Annotated[Path, Positional]) -> None:
-    """Verify a whole run folder: that nothing in it is damaged, and that its newest checkpoint resumes.
+    """Verify a whole run folder: that nothing in it is damaged, and that its latest checkpoint resumes.
 
-    Checks the settings, the checksums of all checkpoints, the logs against the newest
+    Checks the settings, the checksums of all checkpoints, the logs against the latest
     checkpoint, the keys of a fleet, rows that wait for their labels, and all shards or
     partitions; then restores the run as `resume` does, and, if the source is a file that is
     still there, compares it with what the run has read. Nothing is changed. The exit code is
@@ -100,22 +100,22 @@ def problems(folder: Path) -> Iterator[Problem]:
         if not list((folder / CHECKPOINTS).glob("*.safetensors")):
             yield Problem(f"{folder} has no checkpoint.", "resume starts from the beginning.")
         return
-    newest = checkpoints[-1]
+    latest = checkpoints[-1]
     yield from _log_problems(folder, checkpoints)
     yield from _json_problems(folder, settings)
     yield from _waiting_problems(folder)
     # Without samples, there is nothing to restore: resume starts from the beginning.
-    if settings is not None and newest.entries["samples"]:
-        yield from _resume_problems(folder, settings, newest)
+    if settings is not None and latest.entries["samples"]:
+        yield from _resume_problems(folder, settings, latest)
 
 
 def _saved_settings(folder: Path) -> str:
     """Return where the settings of a run can be found if their file is damaged."""
-    from norewind.training.folder import newest_checkpoint
+    from norewind.training.folder import latest_checkpoint
     from norewind.training.settings import write_toml
 
     with suppress(NorewindError, TypeError):
-        saved = newest_checkpoint(folder, "stop")
+        saved = latest_checkpoint(folder, "stop")
         if saved and saved.entries["settings"]:
             return (
                 f"{saved.path} has the settings. Write them to it:\n{write_toml(Settings(**saved.entries['settings']))}"
@@ -165,10 +165,10 @@ def _checkpoint_problems(folder: Path, good: list["SavedRun"]) -> Iterator[Probl
 
 
 def _log_problems(folder: Path, checkpoints: list["SavedRun"]) -> Iterator[Problem]:
-    """Yield what is wrong with the lines that the newest checkpoint counts."""
-    newest = checkpoints[-1]
-    for name in newest.entries["logs"]:
-        problem = _log_problem(folder / name, newest)
+    """Yield what is wrong with the lines that the latest checkpoint counts."""
+    latest = checkpoints[-1]
+    for name in latest.entries["logs"]:
+        problem = _log_problem(folder / name, latest)
         if problem is None:
             continue
         earlier = [saved for saved in checkpoints[:-1] if _log_fits(folder, saved)]
@@ -247,26 +247,26 @@ def _waiting_problems(folder: Path) -> Iterator[Problem]:
             yield Problem(str(error), "The run itself is not affected.")
 
 
-def _resume_problems(folder: Path, settings: Settings, newest: "SavedRun") -> Iterator[Problem]:
-    """Yield why the run cannot be continued from its newest good checkpoint."""
+def _resume_problems(folder: Path, settings: Settings, latest: "SavedRun") -> Iterator[Problem]:
+    """Yield why the run cannot be continued from its latest good checkpoint."""
     from norewind.forecasting.predict import open_at_end, restored_training
     from norewind.training.open_stream import open_stream
 
     # A fleet is built without memory for its keys.
     small = settings if settings.key is None else replace(settings, resident=1)
     try:
-        newest.check_settings(settings)
-        opened = open_at_end(small, newest)
+        latest.check_settings(settings)
+        opened = open_at_end(small, latest)
         with opened.stream:
-            training = restored_training(small, newest, opened)
+            training = restored_training(small, latest, opened)
     except (NorewindError, ValueError) as error:
         yield Problem(str(error), f"{NO_RESUME} until this is repaired.")
         return
     if settings.key is not None:
-        yield from _key_problems(folder, training.learner, newest.entries["samples"])
+        yield from _key_problems(folder, training.learner, latest.entries["samples"])
     if settings.kind != "task" and Path(settings.source).is_file():
         try:
-            open_stream(settings, newest.entries["position"]["stream"]).stream.close()
+            open_stream(settings, latest.entries["position"]["stream"]).stream.close()
         except NorewindError as error:
             yield Problem(
                 str(error), "Restore the source, or name its new place (source=). The model can still be used."
@@ -307,4 +307,4 @@ def _describe(folder: Path) -> str:
     if not paths:
         return "all shards are there."
     word = "checkpoint" if len(paths) == 1 else "checkpoints"
-    return f"nothing is wrong. {len(paths)} {word}, the newest after {samples_of(paths[-1]):,} samples."
+    return f"nothing is wrong. {len(paths)} {word}, the latest after {samples_of(paths[-1]):,} samples."

@@ -36,7 +36,7 @@ def forecast(
         run: The run folder.
         steps: The number of rows to forecast.
         format: The output format: JSON lines or CSV.
-        figure: Where to draw the newest rows and the forecast; .png, .pdf or .svg.
+        figure: Where to draw the latest rows and the forecast; .png, .pdf or .svg.
     """
     _check_figure("--figure", figure)
     from norewind.forecasting import forecasts

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from norewind.serving.service import Service
 
 TOKEN = "NOREWIND_TOKEN"
-SHORTEST_TOKEN = 16
+MIN_TOKEN_LENGTH = 16
 # The exit code of a service that ends without having saved all rows that it accepted.
 ROWS_LOST = 4
 TokenFile = Annotated[Path | None, option("FILE", f"the environment variable {TOKEN}")]
@@ -92,8 +92,8 @@ def watch(
 ) -> None:
     """Show the live page of a run folder that another process trains or has trained.
 
-    The folder is only read. The newest rows come from predictions.jsonl if the run writes
-    it (--predictions file), or else from its newest checkpoint.
+    The folder is only read. The latest rows come from predictions.jsonl if the run writes
+    it (--predictions file), or else from its latest checkpoint.
 
     Args:
         run: The run folder.
@@ -133,8 +133,10 @@ def open_listener(host: str, port: int, token_file: Path | None) -> Iterator[tup
     # Answers are computed in the calling thread: handing them to another one takes longer.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     token = token_file.read_text("utf-8", "replace").strip() if token_file else os.environ.get(TOKEN, "")
-    if token and (len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
-        raise SettingsError(f"the token must have at least {SHORTEST_TOKEN} printable ASCII characters and no spaces.")
+    if token and (len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable() or " " in token):
+        raise SettingsError(
+            f"the token must have at least {MIN_TOKEN_LENGTH} printable ASCII characters and no spaces."
+        )
     if not token and not is_local(host):
         raise SettingsError(
             f"{host} can be reached from other machines, so a token is needed: --token-file FILE, or the environment "

@@ -73,7 +73,7 @@ def resume(
     quiet: bool = False,
     processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
 ) -> None:
-    """Continue a run from its newest checkpoint, bit for bit as if it had never been interrupted.
+    """Continue a run from its latest checkpoint, bit for bit as if it had never been interrupted.
 
     A file is read again up to the position of the checkpoint, and must not have changed up
     to there. A pipe must send the same stream again from its start, unless --continues is given.
@@ -85,7 +85,7 @@ def resume(
         continues: The source starts at the checkpoint, not at its beginning. A topic may have lost unread messages.
         final: The file is complete: use its last line even without a newline.
         bad: From now on, stop at bad input, or skip and count it.
-        damaged: If the newest checkpoint is damaged, stop, or continue from the previous one.
+        damaged: If the latest checkpoint is damaged, stop, or continue from the previous one.
         quiet: Print nothing unless something is wrong.
         processes: See below.
     """

@@ -17,7 +17,7 @@ from norewind.sweeps.partitions import train_partitions
 from norewind.sweeps.shards import shard_summary, train_shards
 from norewind.sweeps.workers import SweepError
 from norewind.training.fit import FitResult
-from norewind.training.folder import BY_STEP, CURVE, STRETCH, RunFolder, read_settings
+from norewind.training.folder import BY_STEP, CURVE, RECENT_FIGURE, RunFolder, read_settings
 from norewind.training.hooks import Hooks
 from norewind.training.log import METRICS, read_log
 from norewind.training.open_stream import OpenedStream, loss_description
@@ -114,10 +114,10 @@ def _last_tenth(lines: list[dict[str, Any]], score: Score) -> str:
     def mean(entry: str) -> tuple[int, float]:
         return mean_of_last_part(ends, np.array([line.get(entry) for line in lines], float), 0.1)
 
-    newest, loss = mean("loss")
+    latest, loss = mean("loss")
     simple = ("baseline", "persistence") if isinstance(score, KeyedScore) else ("baseline",)
     known = [f"{score.simple_forecasts[entry]}: {value:.4f}" for entry in simple if (value := mean(entry)[1]) == value]
-    text = f", {loss:.4f} {score.unit} over the last {newest:,}" + (f" ({', '.join(known)})" if known else "")
+    text = f", {loss:.4f} {score.unit} over the last {latest:,}" + (f" ({', '.join(known)})" if known else "")
     return text if loss == loss else ""
 
 
@@ -146,15 +146,15 @@ def run_summary(path: Path, fitted: FitResult, opened: OpenedStream) -> str:
 
 
 def _draw_details(path: Path, score: Score, samples: int, lines: list[dict[str, Any]]) -> list[Path]:
-    """Draw the newest rows, and the errors by step, if they were scored."""
+    """Draw the latest rows, and the errors by step, if they were scored."""
     from norewind.plotting import figures
 
     drawn = {}
-    if isinstance(score, ClassScore) and not np.isnan(score.state.stretch).all():
-        drawn[STRETCH] = figures.classes_figure(score.state.stretch, score.name, samples)
+    if isinstance(score, ClassScore) and not np.isnan(score.state.recent).all():
+        drawn[RECENT_FIGURE] = figures.classes_figure(score.state.recent, score.name, samples)
     if isinstance(score, RowScore):
         if len(score.state.recent):
-            drawn[STRETCH] = figures.rows_figure(score.state.recent, score.columns, samples)
+            drawn[RECENT_FIGURE] = figures.rows_figure(score.state.recent, score.columns, samples)
         if (result := score.summary(lines)) and result.by_step:
             drawn[BY_STEP] = figures.by_step_figure(result.by_step, result.steps)
     return [figures.save(figure, path / name) for name, figure in drawn.items()]

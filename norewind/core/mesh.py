@@ -64,7 +64,7 @@ def spread_run(run: Run, mesh: Mesh) -> Run:
         raise checks.ModelError(f"spread_run: {streams} streams cannot be spread evenly over {mesh.size} devices.")
 
     def place(name: str, part: Tree) -> Tree:
-        by_stream = name in ("state", "carry", "initial_state", "newest_state")
+        by_stream = name in ("state", "carry", "initial_state", "latest_state")
         sharding = NamedSharding(mesh, PartitionSpec(STREAMS) if by_stream else PartitionSpec())
         return jax.tree.map(lambda leaf: _spread(leaf, sharding), part)
 

@@ -32,7 +32,7 @@ class Run(NamedTuple):
         skipped: the number of steps dropped because a number was not finite.
         initial_state: the state that a reset returns to.
         pending: the inputs that are still waiting for their targets, oldest first.
-        newest_state: the state after all inputs, also those not learned from yet; None if it is `state`.
+        latest_state: the state after all inputs, also those not learned from yet; None if it is `state`.
     """
 
     params: Tree
@@ -44,7 +44,7 @@ class Run(NamedTuple):
     skipped: jax.Array
     initial_state: Tree
     pending: tuple[Tree, ...] = ()
-    newest_state: Tree = None
+    latest_state: Tree = None
 
     def __repr__(self) -> str:
         pending = f", {len(self.pending)} pending input{'s' * (len(self.pending) > 1)}" if self.pending else ""
@@ -130,7 +130,7 @@ class Update:
         return checks.check_transition_result(self.estimator.model.transition(params, state, x), state)
 
     def step(
-        self, run: Run, x: Tree, target: Tree, newest: Tree = None, *, nonfinite: Nonfinite = "ignore"
+        self, run: Run, x: Tree, target: Tree, latest: Tree = None, *, nonfinite: Nonfinite = "ignore"
     ) -> tuple[Run, Estimate, jax.Array | None]:
         """Learn from one sample or window, then answer a newer input if there is one.
 
@@ -138,7 +138,7 @@ class Update:
             run: the run before it.
             x: the input.
             target: the target of the loss.
-            newest: a newer input, to be answered with `run.newest_state` after learning; None for none.
+            latest: a newer input, to be answered with `run.latest_state` after learning; None for none.
             nonfinite: what to do about a loss, gradient, state or carry that is not finite. `"ignore"`: nothing.
                 `"mark"`: return a loss of NaN if the gradient is not finite, which clipping could hide. `"report"`:
                 return whether all numbers are finite. `"skip"`: also leave the run unchanged, except its counts.
@@ -159,16 +159,16 @@ class Update:
         if finite is not None and nonfinite == "skip":
             kept = run._replace(steps=new.steps, samples=new.samples, skipped=_saturating_add(run.skipped, 1))
             new = where(finite, new, kept)
-        if newest is None:
+        if latest is None:
             return new, estimate, finite
-        state, output = self.transition(new.params, new.newest_state, newest)
+        state, output = self.transition(new.params, new.latest_state, latest)
         estimate = estimate._replace(output=output)
-        answered = new._replace(newest_state=without_weak_types(state))
+        answered = new._replace(latest_state=without_weak_types(state))
         if finite is None:
             return answered, estimate, None
-        still_finite = newest_state_is_finite(new, answered)
+        still_finite = latest_state_is_finite(new, answered)
         if nonfinite == "skip":
-            answered = new._replace(newest_state=where(still_finite, answered.newest_state, new.newest_state))
+            answered = new._replace(latest_state=where(still_finite, answered.latest_state, new.latest_state))
         return answered, estimate, finite & still_finite
 
     def _learn(self, run: Run, x: Tree, target: Tree) -> tuple[Run, Estimate]:
@@ -199,21 +199,21 @@ class Update:
         """
         return run._replace(
             state=where(when, run.initial_state, run.state),
-            newest_state=None if run.newest_state is None else where(when, run.initial_state, run.newest_state),
+            latest_state=None if run.latest_state is None else where(when, run.initial_state, run.latest_state),
             carry=self.estimator.reset(run.params, run.initial_state, run.carry, when),
         )
 
 
-def newest_state_is_finite(before: Run, after: Run) -> jax.Array:
-    """Return whether the newest state is finite. One that was not finite from the start may be so on purpose.
+def latest_state_is_finite(before: Run, after: Run) -> jax.Array:
+    """Return whether the latest state is finite. One that was not finite from the start may be so on purpose.
 
     Args:
         before: an earlier run.
         after: the run to check.
     """
-    if after.newest_state is None:
+    if after.latest_state is None:
         return jnp.array(True)
-    return all_finite(after.newest_state) | ~all_finite((before.newest_state, before.initial_state))
+    return all_finite(after.latest_state) | ~all_finite((before.latest_state, before.initial_state))
 
 
 def explain_call_error(caller: str, error: Exception, update: Update, run: Any, *inputs: Tree) -> None:

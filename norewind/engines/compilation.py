@@ -61,7 +61,7 @@ def _supported(**options: Any) -> dict[str, Any]:
 ONE_KERNEL = {"xla_cpu_small_call": "true", "inlineable": "false"}
 # XLA turns large sums into library calls, which are not possible inside one piece.
 WITHOUT_LIBRARIES = {"xla_cpu_experimental_ynn_fusion_type": ""}
-LARGEST_KERNEL = 2**20  # bytes of arguments: large products are faster in the libraries that one piece cannot call
+MAX_KERNEL_BYTES = 2**20  # bytes of arguments: large products are faster in the libraries that one piece cannot call
 NOT_IN_A_KERNEL = ("custom_call", "scatter", "sort", "fft", "convolution", "rng", "cholesky", "triangular_solve")
 
 
@@ -77,7 +77,7 @@ def compiled_kernel(function: Callable, *arguments: Any) -> Callable:
     """
     plain = jax.jit(function)
     size = sum(getattr(leaf, "nbytes", 0) for leaf in jax.tree.leaves(arguments))
-    if jax.default_backend() != "cpu" or size > LARGEST_KERNEL:
+    if jax.default_backend() != "cpu" or size > MAX_KERNEL_BYTES:
         return plain
 
     def unmarked(*arguments):

@@ -66,7 +66,7 @@ class SlidingCarry(NamedTuple):
 
 
 def sliding_bptt(transition: Transition, loss: Loss, *, length: int, x: Tree) -> Estimator:
-    """Truncated BPTT, sliding: at every step, the newest loss is propagated back T = `length` steps.
+    """Truncated BPTT, sliding: at every step, the latest loss is propagated back T = `length` steps.
 
     With J_k and I_k the derivatives of step k at the state before it,
 

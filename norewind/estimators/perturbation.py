@@ -40,7 +40,7 @@ def forward_gradient(
     from zero again.
 
     Unbiased for a sequence of at most `horizon` steps from the start or a reset; beyond, the influence
-    from before the newest v is dropped. With P parameters the expected ‖g‖² is that of the exact
+    from before the latest v is dropped. With P parameters the expected ‖g‖² is that of the exact
     gradient times P, so the noise grows with the number of parameters, not of units. Time: one evaluation
     of the model and one forward derivative. Bytes carried: one state and one set of parameters. Needs real parameters.
 

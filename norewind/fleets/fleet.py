@@ -16,7 +16,7 @@ from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import BaseLearner, Forecasts, Learner, LearnerFolder
 from norewind.storage.checkpoint import MAX_CHECKPOINT_BYTES
 from norewind.streams.stream import Keyed, Samples
-from norewind.streams.table.scaling import NEWEST, SeriesStatistics, TableLayout, init_series, scale_rows
+from norewind.streams.table.scaling import LATEST, SeriesStatistics, TableLayout, init_series, scale_rows
 
 # Bytes for resident keys, if their number is not given.
 RESIDENT_BYTES = 1_000_000_000
@@ -56,14 +56,14 @@ class KeyForecasts(NamedTuple):
         outputs: the outputs of the key's model, for standardised targets.
         mean: the mean of every target, as known when each row was forecast; NaN if no row had arrived at that time.
         deviation: the standard deviation of every target, likewise.
-        newest: the newest value of every target.
+        latest: the latest value of every target.
         rows: the number of rows of the key so far.
     """
 
     outputs: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
-    newest: np.ndarray
+    latest: np.ndarray
     rows: int
 
 
@@ -231,11 +231,11 @@ class Fleet(BaseLearner):
         """
         assert self.table is not None
         scales, rows = record["waiting"], int(record["seen"])
-        # Each row is forecast with the nearest step that reaches it, made some rows before the newest one.
+        # Each row is forecast with the nearest step that reaches it, made some rows before the latest one.
         made_at = rows - 1 - nearest_steps(tuple(self.table.steps.tolist()))[0]
         known = np.where(made_at[:, None, None] >= 0, scales[made_at % len(scales)], np.nan)
-        newest = record["statistics"][NEWEST, self.table.targets]
-        return KeyForecasts(self.program.upcoming(record), known[..., 0], known[..., 1], newest, rows)
+        latest = record["statistics"][LATEST, self.table.targets]
+        return KeyForecasts(self.program.upcoming(record), known[..., 0], known[..., 1], latest, rows)
 
     def chunk_size(self, run: FleetRun) -> int:
         width = 32 + sum(part.size for name, part in self.program.own.items() if name in ("xs", "targets", "outputs"))
@@ -268,11 +268,11 @@ def add_errors(errors, slots, targets, last, due):
     for t in range(len(slots)):
         known, model, persistence, mean = 0, 0.0, 0.0, 0.0
         for i in range(targets.shape[1]):
-            target, newest = np.float64(targets[t, i]), np.float64(last[t, i])
-            if np.isfinite(target) and np.isfinite(newest):
+            target, latest = np.float64(targets[t, i]), np.float64(last[t, i])
+            if np.isfinite(target) and np.isfinite(latest):
                 known += 1
                 model += (target - due[t, i]) ** 2
-                persistence += (target - newest) ** 2
+                persistence += (target - latest) ** 2
                 mean += target**2
         if known:
             sums = errors[slots[t]]

@@ -280,7 +280,7 @@ class FleetRecords:
 
         Args:
             keys: the keys, as bytes.
-            until: the number of samples at the checkpoint to read from; by default the newest records.
+            until: the number of samples at the checkpoint to read from; by default the latest records.
         """
         return np.concatenate([self._read(key, until) for key in keys])
 

@@ -3,7 +3,7 @@
 A row is written when its key has changed since the last checkpoint. Its number is that of the
 checkpoint: the samples that the whole fleet has learned from. A row that is written between two
 checkpoints has a number above the first one's, and at most the second one's. So the keys that
-belong to a checkpoint are the newest rows up to its number. Later rows were left behind by a crash,
+belong to a checkpoint are the latest rows up to its number. Later rows were left behind by a crash,
 and are removed when the run continues. Rows that no checkpoint needs any more are removed when
 their key is written again.
 """
@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS runs (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS by_key ON runs (key, at);
 """
-NEWEST_RUNS = "FROM runs WHERE at = (SELECT max(at) FROM runs AS other WHERE other.key = runs.key AND other.at <= ?)"
+LATEST_RUNS = "FROM runs WHERE at = (SELECT max(at) FROM runs AS other WHERE other.key = runs.key AND other.at <= ?)"
 DISK_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
@@ -148,7 +148,7 @@ class Store:
                 raise
 
     def read(self, key: bytes, until: int = MAX_SAMPLES) -> bytes | None:
-        """Return the newest run of a key.
+        """Return the latest run of a key.
 
         Args:
             key: the key, as bytes.
@@ -166,13 +166,13 @@ class Store:
         return None if row is None else self._checked(key, *row)
 
     def all(self, until: int = MAX_SAMPLES) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over all keys in order, with their newest runs.
+        """Iterate over all keys in order, with their latest runs.
 
         Args:
             until: ignore rows written after more samples than this.
         """
         with self._translated_errors():
-            query = f"SELECT key, crc, content {NEWEST_RUNS} ORDER BY key"
+            query = f"SELECT key, crc, content {LATEST_RUNS} ORDER BY key"
             for key, crc, content in self._base.execute(query, (until,)):
                 yield key, self._checked(key, crc, content)
 
@@ -205,7 +205,7 @@ class Store:
             fewest: the minimum number of scored rows of a key.
         """
         with self._translated_errors():
-            query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {NEWEST_RUNS} AND rows >= ?"
+            query = f"SELECT key, rows, model / rows, persistence / rows, mean / rows {LATEST_RUNS} AND rows >= ?"
             values = (MAX_SAMPLES, fewest, count)
             rows = self._base.execute(f"{query} ORDER BY model / rows DESC, key LIMIT ?", values)
             return [KeyErrors(*row) for row in rows]

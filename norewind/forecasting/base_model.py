@@ -60,7 +60,7 @@ class ForecastingModel:
         settings: the settings of the run.
         labels: for a classifier, the original labels of the classes, by name.
         training: the run in training; None while the first rows are held back.
-        style: the kind of data frame that the newest `fit` was given; None for anything else.
+        style: the kind of data frame that the latest `fit` was given; None for anything else.
     """
 
     def __init__(self, settings: Settings, saved: SavedRun | None = None, home: Path | None = None):
@@ -172,7 +172,7 @@ class ForecastingModel:
                 opened = open_stream(self.settings, None, source=PythonRows(rows))
                 training = self._training(opened, None, Hooks(metrics=lines.append))
             except (StreamError, SettingsError):
-                self._first_rows = self._first_rows[: len(rows) - 1]  # only the newest row is rejected
+                self._first_rows = self._first_rows[: len(rows) - 1]  # only the latest row is rejected
                 raise
             problem = None
             for row in rows:

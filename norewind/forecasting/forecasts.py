@@ -42,7 +42,7 @@ class Forecast(NamedTuple):
         means: forecasts, by row and target. A target with too few values, or with a constant value, is forecast to
             keep its last value.
         deviations: standard deviations of the same shape; NaN where they are not known yet.
-        recent: the newest rows: values, earlier forecasts of them, and the deviations of those, by row and target.
+        recent: the latest rows: values, earlier forecasts of them, and the deviations of those, by row and target.
         warning: how rows beyond the horizon are forecast, as a sentence; None if there are none.
         levels: the coverage of each interval.
         bounds: the lower and upper bound of each level in turn, by row, bound and target.
@@ -58,7 +58,7 @@ class Forecast(NamedTuple):
     bounds: np.ndarray = np.zeros((0, 0, 0))
 
     def figure(self) -> "Figure":
-        """Draw the newest rows and the forecasts, as a Matplotlib figure."""
+        """Draw the latest rows and the forecasts, as a Matplotlib figure."""
         from norewind.plotting.figures import rows_figure
 
         ahead = np.stack([self.means, self.deviations], axis=-1)
@@ -73,9 +73,9 @@ def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Fo
     Rows up to the horizon are forecast directly. For later ones, the model is given its own
     forecasts in place of rows, while inputs that it does not forecast keep their values and
     times move on. Deviations are those that the model forecasts (`--loss gaussian`), or its
-    errors over the newest rows. Beyond the horizon the variances add up, to at most that of
+    errors over the latest rows. Beyond the horizon the variances add up, to at most that of
     the column, but no deviation is less than the change of the column over as many rows,
-    among its newest values. Beyond the horizon, intervals grow in proportion to the deviations, and their coverage is
+    among its latest values. Beyond the horizon, intervals grow in proportion to the deviations, and their coverage is
     not guaranteed. Classes are forecast only up to the horizon.
 
     Args:
@@ -142,7 +142,7 @@ def _scales_of_forecasts(training: Training, score: RowScore) -> tuple[np.ndarra
     """Return the mean and deviation of every target when each of the next rows was forecast; NaN where unknown."""
     scales = training.windowed.rows.scales_ahead(score.horizon)
     scales = np.pad(scales, ((score.horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
-    # Each row is forecast with the nearest step that reaches it, made some rows before the newest one.
+    # Each row is forecast with the nearest step that reaches it, made some rows before the latest one.
     made_at = -1 - nearest_steps(score.steps)[0]
     return scales[made_at, :, 0], scales[made_at, :, 1]
 
@@ -182,7 +182,7 @@ def _means_and_deviations(
     errors = (deviations if score.gaussian else score.recent_errors()[nearest_steps(score.steps)[1]])[:rows]
     means, deviations = list(means[:rows]), list(errors)
     changes = score.recent_changes(rows)
-    center, scale = center[-1], scale[-1]  # of the newest row, for all later rows
+    center, scale = center[-1], scale[-1]  # of the latest row, for all later rows
     for row in range(1, rows - horizon + 1):
         x = stream.future_inputs(means[row - 1], row)
         run, (outputs, _) = learner.forward(run, x[None])
@@ -193,7 +193,7 @@ def _means_and_deviations(
         added = np.minimum(added, np.fmax(new, scale if settings.standardise else np.inf))
         deviations.append(np.fmax(added, changes[horizon + row - 1]))
     # Until there are enough values to scale by, forecast the last one, as the predictions do.
-    return np.where(np.isnan(means), stream.newest_targets(), means), np.array(deviations)
+    return np.where(np.isnan(means), stream.latest_targets(), means), np.array(deviations)
 
 
 def check_rows(settings: Settings, rows: int | None) -> None:
@@ -272,12 +272,12 @@ def key_forecasts(
     Returns:
         One entry per row.
     """
-    outputs, mean, deviation, newest, rows_so_far = fleet.upcoming(record)
+    outputs, mean, deviation, latest, rows_so_far = fleet.upcoming(record)
     means, spreads = score.means_and_deviations(outputs)
     means, spreads = mean + deviation * means, deviation * spreads
     bounds = bounds_in_units(score.bounds(outputs), mean, deviation)
     # Until there are enough values to scale by, forecast the last one, as the predictions do.
-    means = np.maximum(np.where(np.isnan(means), newest, means), score.lowest)
+    means = np.maximum(np.where(np.isnan(means), latest, means), score.lowest)
     bounds = np.maximum(bounds, score.lowest)
     for step in range(min(rows, len(means))):
         entry = {"key": score.name(key), "rows": rows_so_far, "step": step + 1}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from norewind.streams import StreamError
 
-# The number of newest index labels that show how the index goes on.
+# The number of latest index labels that show how the index goes on.
 KEPT_LABELS = 12
 # Files that are read as frames.
 FRAME_SUFFIXES = (".parquet", ".csv.gz", ".tsv.gz")
@@ -22,7 +22,7 @@ class FrameStyle(NamedTuple):
     Attributes:
         kind: "pandas" or "polars".
         types: the type of each column.
-        labels: the newest labels of a pandas index; None for Polars.
+        labels: the latest labels of a pandas index; None for Polars.
         samples: the number of rows that the model had learned from at these labels.
     """
 
@@ -105,7 +105,7 @@ def build_frame(style: FrameStyle, columns: Mapping[str, Sequence[Any]], index: 
 
 
 def continued_index(style: FrameStyle, rows: int, samples: int) -> Any:
-    """Return the labels of the next rows; None if they do not follow from the newest ones.
+    """Return the labels of the next rows; None if they do not follow from the latest ones.
 
     Args:
         style: the frame that the model was fitted on.

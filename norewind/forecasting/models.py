@@ -146,7 +146,7 @@ class Forecaster(ForecastingModel):
     @uninterrupted
     @in_precision
     def plot(self, rows: int | None = None) -> "Figure":
-        """Draw the newest rows and the forecasts of the next ones.
+        """Draw the latest rows and the forecasts of the next ones.
 
         Args:
             rows: the number of rows to forecast; by default the horizon.

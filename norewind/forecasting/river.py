@@ -48,7 +48,7 @@ class _RiverModel:
         self._names: list[str] = []
         self._asked_row: Any = None
         self._answer: Any = None
-        self._hedge, self._newest = Hedge(2), 0.0
+        self._hedge, self._latest = Hedge(2), 0.0
 
     def _learn(self, x: Features, **more: Any) -> None:
         x, self._asked_row = _usable(x), None
@@ -65,7 +65,7 @@ class _RiverModel:
         """Learn from a row with a numeric target. `predict()` returns the predictions that are averaged."""
         if math.isfinite(y):
             self._hedge.learn(predict(), y)
-            self._newest = y
+            self._latest = y
         self._learn(x, **{TARGET: y})
 
     def _row(self, x: Features) -> dict[str, Any]:
@@ -122,14 +122,14 @@ class RiverRegressor(_RiverModel, base.Regressor):
 
     def _predictions(self, x: Features) -> tuple[float, float]:
         prediction = self._ask("predict_one", x)
-        return self._newest if prediction is None else prediction, self._newest
+        return self._latest if prediction is None else prediction, self._latest
 
 
 class RiverForecaster(_RiverModel, BaseForecaster):
     """Forecasts the next numbers of a series from its past and that of other features.
 
     Beyond the next number, forecasts take the place of rows. Features that are known in advance
-    are not used. As in `RiverRegressor`, the forecasts are averaged with the newest number; the
+    are not used. As in `RiverRegressor`, the forecasts are averaged with the latest number; the
     weights follow the errors one row ahead. The arguments are those of `RiverRegressor`.
     """
 
@@ -145,7 +145,7 @@ class RiverForecaster(_RiverModel, BaseForecaster):
             y: the number.
             x: the features of the same row.
         """
-        self._learn_number(x or {}, float(y), lambda: (self._forecasts(1)[0], self._newest))
+        self._learn_number(x or {}, float(y), lambda: (self._forecasts(1)[0], self._latest))
         self._kept_forecasts = ()
 
     @uninterrupted
@@ -156,13 +156,13 @@ class RiverForecaster(_RiverModel, BaseForecaster):
             horizon: how many.
             xs: ignored; River passes the features of the rows ahead.
         """
-        return [self._hedge.mixed((value, self._newest)) for value in self._forecasts(horizon)]
+        return [self._hedge.mixed((value, self._latest)) for value in self._forecasts(horizon)]
 
     def _forecasts(self, horizon: int) -> Sequence[float]:
         """Return the forecasts of the model. They are kept until it learns."""
         if len(self._kept_forecasts) < horizon:
             values = [None] * horizon if self._model is None else self._model._ahead("forecast", horizon)
-            self._kept_forecasts = [self._newest if value is None else value for value in values]
+            self._kept_forecasts = [self._latest if value is None else value for value in values]
         return self._kept_forecasts[:horizon]
 
 

@@ -75,7 +75,7 @@ class StreamRegressor(RegressorMixin, _StreamEstimator):
             y: the target of each row.
         """
         X, y = validate_data(self, X, y, reset=not hasattr(self, "model_"), y_numeric=True)
-        self._newest = float(y[-1])
+        self._latest = float(y[-1])
         return self._learn(X, y, models.Forecaster)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -87,7 +87,7 @@ class StreamRegressor(RegressorMixin, _StreamEstimator):
             X: the inputs, by row and column.
         """
         found = [self.model_.predict_one(row) for row in self._checked_rows(X)]
-        return np.array([self._newest if value is None else value for value in found])
+        return np.array([self._latest if value is None else value for value in found])
 
 
 class StreamClassifier(ClassifierMixin, _StreamEstimator):

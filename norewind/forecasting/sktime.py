@@ -80,13 +80,13 @@ class StreamForecaster(BaseForecaster):
     def _update(self, y: pd.DataFrame, X: Any = None, update_params: bool = True) -> Self:
         # A stream cannot be read without learning from it, so `update_params` makes no difference. Values that were
         # passed before are not learned from again.
-        return self._learn(y.loc[y.index > self._newest_label])
+        return self._learn(y.loc[y.index > self._latest_label])
 
     def _learn(self, y: pd.DataFrame) -> Self:
         if len(y):
             values = y.to_numpy(np.float64)
             self.model_.fit({f"y{place}": value for place, value in enumerate(row)} for row in values.tolist())
-            self._newest_label = y.index[-1]
+            self._latest_label = y.index[-1]
         return self
 
     def _predict(self, fh: Any, X: Any = None) -> pd.DataFrame:

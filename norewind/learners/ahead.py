@@ -22,10 +22,10 @@ class AheadRun(NamedTuple):
     """A run, with the rows and forecasts that are waiting for their targets.
 
     Attributes:
-        run: the inner run. `run.state` has seen the rows already learned from, `run.newest_state` all rows.
-        xs: the inputs of the newest rows, the oldest first; zeros where there is no row yet.
+        run: the inner run. `run.state` has seen the rows already learned from, `run.latest_state` all rows.
+        xs: the inputs of the latest rows, the oldest first; zeros where there is no row yet.
         targets: their targets; NaN where there is no row yet.
-        outputs: the forecasts made at the newest rows; zeros where there is none yet.
+        outputs: the forecasts made at the latest rows; zeros where there is none yet.
         samples: the number of rows so far.
     """
 
@@ -47,10 +47,10 @@ class AheadRun(NamedTuple):
 class AheadLearner(RowLearner):
     """A network that forecasts rows, with one output per step and target.
 
-    At every row it learns from the newest row whose targets have all arrived, with the state
-    it had then. It then forecasts from the newest row with the newest parameters, so no
+    At every row it learns from the latest row whose targets have all arrived, with the state
+    it had then. It then forecasts from the latest row with the latest parameters, so no
     forecast uses anything later than the row it is made at. With windows, it learns at the first
-    row of every window, from the newest rows whose targets have arrived. If targets belong to
+    row of every window, from the latest rows whose targets have arrived. If targets belong to
     the row itself, nothing waits: it learns from every row at once.
 
     Args:
@@ -92,7 +92,7 @@ class AheadLearner(RowLearner):
         self.steps = check_steps("AheadLearner", steps)
         self.window = window
         self.parts = parts
-        # The rows to learn from begin this many rows before the newest ones; all their targets have arrived.
+        # The rows to learn from begin this many rows before the latest ones; all their targets have arrived.
         self.delay = self.horizon + window - 1 if self.horizon else 0
         self._steps = np.array(self.steps)
         self._losses = None if loss is None else _losses_of(loss)
@@ -113,7 +113,7 @@ class AheadLearner(RowLearner):
         def empty(rows: int, like: np.ndarray, value: float = 0) -> np.ndarray:
             return np.full((rows, *np.shape(like)), value, np.asarray(like).dtype)
 
-        start = run._replace(newest_state=run.state) if self.horizon else run
+        start = run._replace(latest_state=run.state) if self.horizon else run
         outputs = empty(0 if self._losses is None else self.horizon, np.ravel(output))
         samples = np.zeros((), np.int64)
         return AheadRun(start, empty(self.delay, x), empty(self.delay, target, np.nan), outputs, samples)
@@ -149,14 +149,14 @@ class AheadLearner(RowLearner):
         self, run: AheadRun, xs: np.ndarray, targets: np.ndarray, idle: int, count: int
     ) -> tuple[AheadRun, np.ndarray, Forecasts]:
         """Learn from the rows before these, whose targets have arrived, and forecast from these."""
-        newest, known = self._flat(xs), self._flat(targets)
+        latest, known = self._flat(xs), self._flat(targets)
         rows, seen = count * self.window, int(run.samples)
-        waiting_xs = np.concatenate((run.xs, newest))
+        waiting_xs = np.concatenate((run.xs, latest))
         waiting_targets = np.concatenate((run.targets, known))
-        late = waiting_xs[: len(newest)], _blocks_at(waiting_targets, self._steps, len(newest)), newest
+        late = waiting_xs[: len(latest)], _blocks_at(waiting_targets, self._steps, len(latest)), latest
         inner, made = self._learn(run, late, idle, count)
         waiting_outputs, due = self._exchange(run, made, rows)
-        losses = np.zeros(len(newest))
+        losses = np.zeros(len(latest))
         if self._losses is not None:
             losses[:rows] = np.asarray(self._losses(due, self._forecast_targets(known, seen)))[:rows]
             losses[: max(0, self.steps[0] - seen)] = 0
@@ -168,23 +168,23 @@ class AheadLearner(RowLearner):
         return new, losses, Forecasts(self._windows(made), self._windows(due))
 
     def _learn(self, run: AheadRun, rows: tuple[np.ndarray, ...], idle: int, count: int) -> tuple[Any, np.ndarray]:
-        """Return the inner run after the steps (the first ones idle), and the forecasts made at the newest rows."""
-        (old, _, newest), inner, start = rows, run.run, idle * self.window
+        """Return the inner run after the steps (the first ones idle), and the forecasts made at the latest rows."""
+        (old, _, latest), inner, start = rows, run.run, idle * self.window
         learner: Any = self.learner  # the kind of its runs is known only there
         made = None
         if idle:
-            inner, outputs = learner.forward(inner, newest, count=start)
-            made = np.array(outputs).reshape(len(newest), -1)
+            inner, outputs = learner.forward(inner, latest, count=start)
+            made = np.array(outputs).reshape(len(latest), -1)
             # Rows before the first whole window are not learned from, but the state has to see them.
             missed = old[max(0, self.delay - int(run.samples)) : start]
             if len(missed):
-                seen, _ = learner.forward(inner._replace(newest_state=None), missed, count=len(missed))
-                inner = seen._replace(newest_state=inner.newest_state)
+                seen, _ = learner.forward(inner._replace(latest_state=None), missed, count=len(missed))
+                inner = seen._replace(latest_state=inner.latest_state)
         if made is None or count > idle:
             if start:  # rolled, not cut: chunks of the same length reuse the compiled program
                 rows = tuple(np.roll(part, -start, axis=0) for part in rows)
-            xs, targets, newest = map(self._windows, rows)
-            inner, _, outputs = learner.scan(inner, xs, targets, newest=newest, count=count - idle, outputs=True)
+            xs, targets, latest = map(self._windows, rows)
+            inner, _, outputs = learner.scan(inner, xs, targets, latest=latest, count=count - idle, outputs=True)
             later = np.asarray(outputs).reshape(len(old), -1)
             made = later if made is None else np.concatenate([made[:start], later[: len(later) - start]])
         return inner, made

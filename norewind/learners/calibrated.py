@@ -20,7 +20,7 @@ class CalibratedRun(NamedTuple):
     Attributes:
         learner: the run of the learner.
         temperatures: for each step, the factor of the outputs and the sum of curvatures (steps, 2).
-        outputs: a ring of the forecasts made at the newest rows.
+        outputs: a ring of the forecasts made at the latest rows.
         rows: the number of rows in the sequence.
     """
 

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from norewind.core import checks, losses
 from norewind.core.combinators import StreamsLoss, WindowLoss
 from norewind.core.estimator import Loss, Model
-from norewind.core.run import Nonfinite, Run, Update, newest_state_is_finite
+from norewind.core.run import Nonfinite, Run, Update, latest_state_is_finite
 from norewind.core.structure import structure_of
 from norewind.core.trees import Tree, all_finite
 from norewind.engines.compilation import compiled_loop
@@ -45,10 +45,10 @@ def loop_of(update: Update, nonfinite: Nonfinite) -> Callable:
 
     def chunk(run, inputs, count, outputs):
         def body(run, inputs):
-            x, target, when, newest = inputs
+            x, target, when, latest = inputs
             if when is not None:
                 run = update.reset(run, when)
-            run, estimate, finite = update.step(run, x, target, newest, nonfinite=nonfinite)
+            run, estimate, finite = update.step(run, x, target, latest, nonfinite=nonfinite)
             return run, (estimate.loss, estimate.output if outputs else None, finite)
 
         run, results = jax.lax.scan(body, run, inputs) if count is None else scan_some(body, run, inputs, count)
@@ -101,7 +101,7 @@ def chunk_is_finite(before: Run, after: Run, results: Tree) -> jax.Array:
         results: its losses, and other arrays to check.
     """
     state_is_finite = all_finite(after.state) | ~all_finite((before.state, before.initial_state))
-    return all_finite((results, after.params, after.carry)) & state_is_finite & newest_state_is_finite(before, after)
+    return all_finite((results, after.params, after.carry)) & state_is_finite & latest_state_is_finite(before, after)
 
 
 class Symbols:

@@ -9,7 +9,7 @@ from norewind.learners.learner import Forecasts, RowLearner
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun
 
 # A linear model may predict shares below zero. They are raised to this one.
-LEAST_SHARE = 1e-3
+MIN_SHARE = 1e-3
 
 
 class ClassLeastSquares(RowLearner):
@@ -78,4 +78,4 @@ def _log_forecasts(shares: Forecasts) -> Forecasts:
 
 
 def _logarithms(shares: np.ndarray) -> np.ndarray:
-    return np.log(np.maximum(shares, LEAST_SHARE))
+    return np.log(np.maximum(shares, MIN_SHARE))

@@ -16,9 +16,9 @@ CLASS_SWITCHING = 0.002
 # The initial count of every class.
 PRIOR_COUNT = 0.1
 # The share of a count that is kept from row to row.
-KEPT_COUNT = 0.9995
+COUNT_DECAY = 0.9995
 # The least probability of a class, whatever an expert predicts.
-LEAST_PROBABILITY = 1e-6
+MIN_PROBABILITY = 1e-6
 
 
 class ClassMixtureRun(NamedTuple):
@@ -27,7 +27,7 @@ class ClassMixtureRun(NamedTuple):
     Attributes:
         classes: how often each class occurred.
         pairs: how often each class followed another (steps, before, class).
-        newest: a ring of the newest classes known; -1 if there is none.
+        latest: a ring of the latest classes known; -1 if there is none.
         log_weights: the logarithms of the experts' weights (steps, experts).
         waiting: a ring of the experts' forecasts that are waiting for their classes.
         outputs: a ring of the mixture's forecasts.
@@ -36,7 +36,7 @@ class ClassMixtureRun(NamedTuple):
 
     classes: np.ndarray
     pairs: np.ndarray
-    newest: np.ndarray
+    latest: np.ndarray
     log_weights: np.ndarray
     waiting: np.ndarray
     outputs: np.ndarray
@@ -46,11 +46,11 @@ class ClassMixtureRun(NamedTuple):
 class ClassMixture(RowMixture):
     """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
-    The experts are the frequencies of the classes, their frequencies after the newest
+    The experts are the frequencies of the classes, their frequencies after the latest
     class, and `members`, mixed as in `BayesMixture`: for every step, over the rows whose class
     is known, the total loss is hardly more than that of the best expert. Targets are numbers of
     classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
-    of shape (rows, steps × classes), and losses are in nats. Without targets, as in `forward`, the newest
+    of shape (rows, steps × classes), and losses are in nats. Without targets, as in `forward`, the latest
     known class stays the same.
 
     Args:
@@ -79,7 +79,7 @@ class ClassMixture(RowMixture):
 
     def copy_of(self, mixture: ClassMixtureRun) -> ClassMixtureRun:
         return mixture._replace(
-            newest=mixture.newest.copy(),
+            latest=mixture.latest.copy(),
             waiting=mixture.waiting.copy(),
             outputs=mixture.outputs.copy(),
             rows=mixture.rows.copy(),
@@ -101,7 +101,7 @@ class ClassMixture(RowMixture):
         return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.rows[0])
 
     def forget_rows(self, mixture: ClassMixtureRun) -> None:
-        mixture.newest[:] = -1
+        mixture.latest[:] = -1
         for part in (mixture.outputs, mixture.rows):
             part[:] = 0
 
@@ -128,13 +128,13 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
         for s in range(len(steps)):
             # The class is the same for all steps for which it is known.
             observed = targets[t, s] if is_class(targets[t, s], classes) else observed
-        newest = run.newest[(row - 1) % len(run.newest)]
-        run.newest[row % len(run.newest)] = newest if np.isnan(observed) else np.int64(observed)
+        latest = run.latest[(row - 1) % len(run.latest)]
+        run.latest[row % len(run.latest)] = latest if np.isnan(observed) else np.int64(observed)
         if steps[0] > 0:
-            newest = run.newest[row % len(run.newest)]
+            latest = run.latest[row % len(run.latest)]
             _count(run, steps, row, observed)
         for s in range(len(steps)):
-            _write_probabilities(run, s, newest, logits[t], probabilities)
+            _write_probabilities(run, s, latest, logits[t], probabilities)
         if steps[0] > 0:
             exchange(run.waiting, steps, row, probabilities, earlier)
             for s in range(len(steps)):
@@ -171,21 +171,21 @@ def is_class(number, classes):
 
 @kernel
 def _count(run, steps, row, observed):
-    """Count a class, both overall and after the class that was newest when it was forecast."""
+    """Count a class, both overall and after the class that was latest when it was forecast."""
     if np.isnan(observed):
         return
     for k in range(len(run.classes)):
-        run.classes[k] = KEPT_COUNT * run.classes[k] + (k == observed)
+        run.classes[k] = COUNT_DECAY * run.classes[k] + (k == observed)
     for s in range(len(steps)):
         ahead = max(1, steps[s])
-        newest = run.newest[(row - ahead) % len(run.newest)]
-        if row >= ahead and is_class(newest, len(run.classes)):
+        latest = run.latest[(row - ahead) % len(run.latest)]
+        if row >= ahead and is_class(latest, len(run.classes)):
             for k in range(len(run.classes)):
-                run.pairs[s, newest, k] = KEPT_COUNT * run.pairs[s, newest, k] + (k == observed)
+                run.pairs[s, latest, k] = COUNT_DECAY * run.pairs[s, latest, k] + (k == observed)
 
 
 @kernel
-def _write_probabilities(run, s, newest, logits, probabilities):
+def _write_probabilities(run, s, latest, logits, probabilities):
     """Write all experts' probabilities for one step."""
     classes = run.pairs.shape[2]
     start = s * classes
@@ -193,7 +193,7 @@ def _write_probabilities(run, s, newest, logits, probabilities):
     for k in range(classes):
         share = run.classes[k] / total
         probabilities[0, start + k] = share
-        probabilities[1, start + k] = share + (run.pairs[s, newest, k] if is_class(newest, classes) else 0.0)
+        probabilities[1, start + k] = share + (run.pairs[s, latest, k] if is_class(latest, classes) else 0.0)
     for e in range(len(logits)):
         largest, finite = -np.inf, True
         for k in range(start, start + classes):
@@ -205,7 +205,7 @@ def _write_probabilities(run, s, newest, logits, probabilities):
         own = probabilities[e, start : start + classes]
         total = own.sum()
         for k in range(classes):
-            own[k] = (1 - classes * LEAST_PROBABILITY) * own[k] / total + LEAST_PROBABILITY
+            own[k] = (1 - classes * MIN_PROBABILITY) * own[k] / total + MIN_PROBABILITY
 
 
 @kernel

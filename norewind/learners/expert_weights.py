@@ -7,16 +7,16 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.engines.vector_math import exp_each, log_each
 
-# The share of an expert's record that is kept from row to row, so that about the last hundred rows count.
-KEPT_RECORD = 0.99
-# The weight of a row in a record. It is below one because the errors of overlapping forecasts are similar.
+# The share of an expert's recent_loss that is kept from row to row, so that about the last hundred rows count.
+LOSS_DECAY = 0.99
+# The weight of a row in a recent_loss. It is below one because the errors of overlapping forecasts are similar.
 ROW_WEIGHT = 0.1
 # The least weight of a row in the variance of errors, so that the variance can follow changes.
-LEAST_RATE = 0.01
-LEAST_VARIANCE = 1e-6
-LARGEST_FORECAST = 100.0
+MIN_RATE = 0.01
+MIN_VARIANCE = 1e-6
+MAX_FORECAST = 100.0
 # A larger error, in standard deviations of the expert's earlier errors, counts as this large.
-LARGEST_ERROR = 5.0
+MAX_ERROR = 5.0
 
 
 class Performance(NamedTuple):
@@ -24,12 +24,12 @@ class Performance(NamedTuple):
 
     Attributes:
         variances: the variances of its errors.
-        records: its recent log-loss; lower is better.
+        recent_losses: its recent log-loss; lower is better.
         known: the number of targets so far that it had forecast.
     """
 
     variances: np.ndarray
-    records: np.ndarray
+    recent_losses: np.ndarray
     known: np.ndarray
 
 
@@ -45,7 +45,7 @@ def init_performance(experts: int, outputs: int) -> Performance:
 
 @kernel
 def update_performance(performance, due, targets):
-    """Update the experts' variances and records from targets.
+    """Update the experts' variances and recent_losses from targets.
 
     An expert is a Gaussian density with the variance of its errors so far. Its errors are limited, since after an
     outlier all experts would otherwise seem equally bad for a thousand rows. An expert that has made no forecast is
@@ -62,32 +62,32 @@ def update_performance(performance, due, targets):
     for i in range(outputs):
         kept[i] = 1.0
         if np.isfinite(targets[i]):
-            values[i], kept[i], weight[i] = targets[i], KEPT_RECORD, ROW_WEIGHT
+            values[i], kept[i], weight[i] = targets[i], LOSS_DECAY, ROW_WEIGHT
     for e in range(experts):
         variance, forecast, ratio, logarithm = performance.variances[e], due[e], ratios[e], logarithms[e]
         known = performance.known[e]
         for i in range(outputs):
             made = forecast[i] == forecast[i]
             error = (forecast[i] - values[i]) * (forecast[i] - values[i])
-            error = min(error, LARGEST_ERROR * LARGEST_ERROR * variance[i])
+            error = min(error, MAX_ERROR * MAX_ERROR * variance[i])
             known[i] += 1.0 if weight[i] > 0 else 0.0
-            rate = max(1 / (known[i] + 1), LEAST_RATE) if weight[i] > 0 else 0.0
-            learned = max(variance[i] + rate * (error - variance[i]), LEAST_VARIANCE)
+            rate = max(1 / (known[i] + 1), MIN_RATE) if weight[i] > 0 else 0.0
+            learned = max(variance[i] + rate * (error - variance[i]), MIN_VARIANCE)
             variance[i] = learned if made else performance.variances[0, i]
             known[i] = known[i] if made else 0.0
             ratio[i] = error / variance[i]
             logarithm[i] = variance[i]
     log_each(logarithms.reshape(-1), np.empty(experts * outputs))
     for e in range(experts):
-        record, ratio, logarithm = performance.records[e], ratios[e], logarithms[e]
+        recent_loss, ratio, logarithm = performance.recent_losses[e], ratios[e], logarithms[e]
         for i in range(outputs):
-            learned = kept[i] * record[i] + weight[i] * (ratio[i] + logarithm[i])
-            record[i] = learned if due[e, i] == due[e, i] else performance.records[0, i]
+            learned = kept[i] * recent_loss[i] + weight[i] * (ratio[i] + logarithm[i])
+            recent_loss[i] = learned if due[e, i] == due[e, i] else performance.recent_losses[0, i]
 
 
 @kernel
 def mix_densities(performance, forecasts, mean, variance):
-    """Write the mean and variance of the mixture of the experts' densities, weighted by their records.
+    """Write the mean and variance of the mixture of the experts' densities, weighted by their recent_losses.
 
     Args:
         performance: the performance of the experts.
@@ -99,13 +99,13 @@ def mix_densities(performance, forecasts, mean, variance):
     weights, scratch = np.empty((experts, outputs)), np.empty(experts * outputs)
     least, total = np.full(outputs, np.inf), np.zeros(outputs)
     for e in range(experts):
-        record, forecast = performance.records[e], forecasts[e]
+        recent_loss, forecast = performance.recent_losses[e], forecasts[e]
         for i in range(outputs):
-            least[i] = min(least[i], record[i]) if forecast[i] == forecast[i] else least[i]
+            least[i] = min(least[i], recent_loss[i]) if forecast[i] == forecast[i] else least[i]
     for e in range(experts):
-        record, weight = performance.records[e], weights[e]
+        recent_loss, weight = performance.recent_losses[e], weights[e]
         for i in range(outputs):
-            weight[i] = min(max((least[i] - record[i]) / 2, -700.0), 0.0)
+            weight[i] = min(max((least[i] - recent_loss[i]) / 2, -700.0), 0.0)
     exp_each(weights.reshape(-1), scratch)
     mean[:], variance[:] = 0.0, 0.0
     for e in range(experts):
@@ -136,7 +136,7 @@ def clip_forecasts(forecasts, may_be_absent):
     for i in range(len(forecasts)):
         value = forecasts[i]
         absent = np.nan if may_be_absent else 0.0
-        forecasts[i] = min(max(value, -LARGEST_FORECAST), LARGEST_FORECAST) if value == value else absent
+        forecasts[i] = min(max(value, -MAX_FORECAST), MAX_FORECAST) if value == value else absent
 
 
 @kernel
@@ -144,7 +144,7 @@ def encode_variances(variances):
     """Replace variances by the numbers from which `losses.log_variance` computes their logarithms."""
     scratch = np.empty(len(variances))
     for i in range(len(variances)):
-        variances[i] = max(variances[i], LEAST_VARIANCE)
+        variances[i] = max(variances[i], MIN_VARIANCE)
     log_each(variances, scratch)
     for i in range(len(variances)):
         # 10 artanh(x / 10) is 5 log((10 + x) / (10 - x)).

@@ -58,7 +58,7 @@ def exchange(ring, steps, row, new, old):
     Columns are in one block per step, and the block of a step takes the values of that many rows earlier.
 
     Args:
-        ring: the newest rows (rows, parts, columns), changed in place: row t is at t modulo their number, which is at
+        ring: the latest rows (rows, parts, columns), changed in place: row t is at t modulo their number, which is at
             least the largest step.
         steps: for each block of columns, how many rows earlier; 0 for the row itself.
         row: the number of the row in its sequence.
@@ -72,7 +72,7 @@ def exchange(ring, steps, row, new, old):
         for s in range(len(steps)):
             place = (row - steps[s]) % rows
             for i in range(s * per_step, (s + 1) * per_step):
-                # The newest values take the place of the oldest, which are read first.
+                # The latest values take the place of the oldest, which are read first.
                 before = new[part, i] if steps[s] == 0 else ring[place, part, i]
                 ring[row % rows, part, i] = new[part, i]
                 old[part, i] = before
@@ -112,7 +112,7 @@ def upcoming_forecasts(ring: np.ndarray, steps: tuple[int, ...], rows: int) -> n
     """Return the forecasts of the next rows, each by the nearest step that reaches it.
 
     Args:
-        ring: the forecasts made at the newest `steps[-1]` rows, as `exchange` keeps them.
+        ring: the forecasts made at the latest `steps[-1]` rows, as `exchange` keeps them.
         steps: how many rows ahead each step is.
         rows: the number of rows so far.
 

@@ -19,11 +19,11 @@ from norewind.learners.learner import Forecasts, RowLearner
 # How far the threshold of the next row moves; for later rows, it is divided by the root of the number of rows ahead.
 GAIN = 0.05
 # At this threshold, a bound is infinite. Its hyperbolic sine, 30, counts deviations of the forecast.
-LARGEST = math.asinh(30.0)
-# The deviation of a forecast is that of about this many of its newest errors, and at first 1, with a weight of 10.
+MAX_THRESHOLD = math.asinh(30.0)
+# The deviation of a forecast is that of about this many of its latest errors, and at first 1, with a weight of 10.
 RECENT, FIRST_WEIGHT = 200.0, 10.0
 # A larger error, in standard deviations of the column, counts as this large in the deviation.
-LARGEST_ERROR = 10.0
+MAX_ERROR = 10.0
 
 
 class IntervalPlan(NamedTuple):
@@ -73,18 +73,18 @@ class IntervalLearner(RowLearner):
     """A learner of rows whose forecasts have intervals, with bounds on how often targets miss them.
 
     Each interval has two bounds, a number of deviations sinh(u) away from the forecast. The deviation is the one that
-    the learner forecasts, or the root mean square of its newest errors at that step. Every time a target arrives,
+    the learner forecasts, or the root mean square of its latest errors at that step. Every time a target arrives,
     the threshold u of each bound moves by γ (1 − β) outwards if the target missed it, and otherwise by γ β inwards,
     where β is half of what the level allows to miss. This is gradient descent on the pinball loss of the quantile 1 − β
     (Gibbs and Candès 2021; Angelopoulos, Candès and Tibshirani 2023): every step, target and bound has its own u.
 
-    Where u has reached `LARGEST`, the bound is infinite and cannot be missed. So for every stream whatsoever, among the
+    Where u has reached `MAX_THRESHOLD`, the bound is infinite and cannot be missed. So for every stream, among the
     first T targets that arrive h rows after their forecasts, at most
 
-        β T + (LARGEST − u₁) / γ + (1 − β) h
+        β T + (MAX_THRESHOLD − u₁) / γ + (1 − β) h
 
     miss a bound: the rows that wait for their targets cost at most h misses more. (A threshold does not fall below
-    −`LARGEST`. While none has reached that, the same holds for too few misses.)
+    −`MAX_THRESHOLD`. While none has reached that, the same holds for too few misses.)
 
     Args:
         learner: the learner.
@@ -119,7 +119,7 @@ class IntervalLearner(RowLearner):
         """Return the state of one slot before the first row: the bounds of normal errors."""
         bounds, outputs = len(self.plan.tails), self.outputs
         first = [math.asinh(NormalDist().inv_cdf(1 - tail)) for tail in self.plan.tails]
-        thresholds = np.repeat(np.clip(first, -LARGEST, LARGEST)[:, None], outputs, axis=1)
+        thresholds = np.repeat(np.clip(first, -MAX_THRESHOLD, MAX_THRESHOLD)[:, None], outputs, axis=1)
         errors = np.stack([np.full(outputs, FIRST_WEIGHT), np.ones(outputs)])
         waiting = np.full((max(1, self.horizon), bounds, outputs), np.nan, np.float32)
         return IntervalState(thresholds[None], errors[None], waiting[None], np.zeros(1, np.int64))
@@ -223,7 +223,7 @@ def _add_bounds(plan, state, slots, targets, made, due, spreads, bounds):
         targets: the targets of the rows (rows, outputs); NaN means unknown.
         made: the forecasts made at the rows.
         due: the earlier forecasts of the rows.
-        spreads: the deviations of the forecasts made at the rows; without any, those of the newest errors.
+        spreads: the deviations of the forecasts made at the rows; without any, those of the latest errors.
         bounds: where to write the bounds of the forecasts made and due (2, rows, bounds, outputs).
     """
     plan, (thresholds, errors, waiting, rows) = IntervalPlan(*plan), state
@@ -261,7 +261,7 @@ def _add_bounds(plan, state, slots, targets, made, due, spreads, bounds):
 @kernel
 def _bound(threshold, is_upper, forecast, spread):
     """Return a bound of a forecast."""
-    distance = np.inf if threshold >= LARGEST else spread * math.sinh(threshold)
+    distance = np.inf if threshold >= MAX_THRESHOLD else spread * math.sinh(threshold)
     return forecast + distance if is_upper else forecast - distance
 
 
@@ -283,7 +283,7 @@ def _learn(thresholds, errors, tails, gain, target, forecast, bounds):
     for bound in range(len(tails)):
         if not np.isnan(bounds[bound]):
             missed = np.float32(target) > bounds[bound] if bound % 2 else np.float32(target) < bounds[bound]
-            thresholds[bound] = max(thresholds[bound] + gain * (missed - tails[bound]), -LARGEST)
-    error = min(abs(target - forecast), LARGEST_ERROR)
+            thresholds[bound] = max(thresholds[bound] + gain * (missed - tails[bound]), -MAX_THRESHOLD)
+    error = min(abs(target - forecast), MAX_ERROR)
     errors[0] = min(errors[0] + 1, RECENT)
     errors[1] += (error * error - errors[1]) / errors[0]

@@ -8,7 +8,7 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.learners.horizon import check_same_length, check_steps, exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
-from norewind.learners.linear import Linear, LinearModel, LinearRun, linear_row, plan_of, reset_linear, start_of
+from norewind.learners.linear import Linear, LinearModel, LinearRun, init_linear, linear_plan, linear_row, reset_linear
 
 
 class LeastSquaresRun(NamedTuple):
@@ -16,7 +16,7 @@ class LeastSquaresRun(NamedTuple):
 
     Attributes:
         model: the state of the linear model.
-        outputs: a ring of the forecasts made at the newest rows.
+        outputs: a ring of the forecasts made at the latest rows.
     """
 
     model: LinearRun
@@ -30,7 +30,7 @@ class LeastSquares(RowLearner):
     exact solution of ridge regression on the rows in which it was known, where a sample that
     is k such rows older counts `forgetting`ᵏ. The covariance is kept as U D Uᵀ (Bierman's
     form), so that rounding cannot make it indefinite. Its gains depend on the inputs alone:
-    with the features x and the gains k of the newest rows, the weights of all steps learn
+    with the features x and the gains k of the latest rows, the weights of all steps learn
     from one factorisation, w_h ← w_h + k_{t−h} (y_t − w_hᵀ x_{t−h}).
 
     Where this is not exact:
@@ -52,7 +52,7 @@ class LeastSquares(RowLearner):
         inputs: the number of inputs.
         targets: the number of targets.
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
-        lags: the number of newest rows that it sees.
+        lags: the number of latest rows that it sees.
         forgetting: the weight of the past after each row, above 0 and at most 1.
         limit: the largest error, in standard deviations of earlier errors; infinite for the exact solution.
         together: whether the targets share one covariance, because they are known in the same rows.
@@ -84,11 +84,11 @@ class LeastSquares(RowLearner):
         self.targets = targets
         self.steps = check_steps(type(self).__name__, steps)
         self._model = Linear(lags, forgetting)
-        self.plan = plan_of([self._model], inputs, targets, steps, limit, together=together)
+        self.plan = linear_plan([self._model], inputs, targets, steps, limit, together=together)
 
     def init(self) -> LeastSquaresRun:
         """Start a run with weights of 0."""
-        model = start_of(self.plan, [self._model], self.inputs, self.targets)
+        model = init_linear(self.plan, [self._model], self.inputs, self.targets)
         return LeastSquaresRun(model, np.zeros((self.horizon, 1, len(self.steps) * self.targets), np.float32))
 
     def weights(self, run: LeastSquaresRun) -> np.ndarray:
@@ -98,7 +98,7 @@ class LeastSquares(RowLearner):
             run: the run.
 
         Returns:
-            The weights of a constant, of the newest row, of the row before it, and so on.
+            The weights of a constant, of the latest row, of the row before it, and so on.
         """
         features, width = self.plan.sizes[0, :2]
         return run.model.weights.reshape(-1, width)[:, :features]
@@ -158,7 +158,7 @@ def learn_rows(plan, runs, slots, xs, targets, losses, results):
     """Learn from each row with the run in its slot, then forecast from it.
 
     Args:
-        plan: the constants of the model, from `plan_of`.
+        plan: the constants of the model, from `linear_plan`.
         runs: the arrays of all slots, changed in place: models, numbers of rows, and rings of waiting forecasts.
         slots: the slot of each row.
         xs: inputs (rows, inputs).

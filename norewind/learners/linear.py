@@ -10,24 +10,24 @@ from norewind.engines.kernels import kernel
 from norewind.engines.vector_math import VECTOR_WIDTH, add_each_other, add_scaled, dot, padded
 
 # The largest input, in standard deviations. A larger one is most likely a fault, which a linear model would amplify.
-LARGEST_INPUT = 10.0
+MAX_INPUT = 10.0
 # Forgetting stops while the mean variance of the weights, relative to the prior, is above this.
-LARGEST_VARIANCE = 1e4
+MAX_VARIANCE = 1e4
 # The number of rows between checks of that variance.
 CHECK_EVERY = 16
-LEAST_SPREAD = 1e-6
+MIN_SPREAD = 1e-6
 
 
 class Linear(NamedTuple):
-    """The settings of a linear model, whose features are a constant and the newest rows of the inputs.
+    """The settings of a linear model, whose features are a constant and the latest rows of the inputs.
 
     The last two settings are for a `NumberMixture`, which can let a model forecast a change of a target from changes.
 
     Attributes:
-        lags: the number of newest rows.
+        lags: the number of latest rows.
         forgetting: the weight of the past after each row, above 0 and at most 1.
         spread: a factor of the prior variances of the weights; the larger, the weaker is the ridge.
-        others: the number of newest rows of those inputs that are not the past of the targets.
+        others: the number of latest rows of those inputs that are not the past of the targets.
         differences: whether it sees the changes since the previous row, and forecasts changes.
         season: whether it sees the changes since one period ago: 1 for the short period of the series, 2 for the long
             one, 0 for neither.
@@ -67,7 +67,7 @@ class LinearRun(NamedTuple):
     """The state of linear models. The arrays are flat, one model after the other.
 
     Attributes:
-        past: a ring of the features and the gains of the newest rows, which are waiting for their targets. Each group
+        past: a ring of the features and the gains of the latest rows, which are waiting for their targets. Each group
             of targets has its own gains.
         factors: for each group, the columns of U of the covariance U D Uᵀ of the weights, each up to the diagonal and
             padded, followed by the diagonal of D.
@@ -103,7 +103,7 @@ class LinearModel(NamedTuple):
     variance: np.ndarray
 
 
-def plan_of(
+def linear_plan(
     models: Sequence[Linear],
     inputs: int,
     targets: int,
@@ -141,11 +141,11 @@ def plan_of(
     return LinearPlan(np.array(steps), *tables, groups, own, inputs)
 
 
-def start_of(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
+def init_linear(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets: int) -> LinearRun:
     """Create the run that models start from.
 
     Args:
-        plan: their constants, from `plan_of`.
+        plan: their constants, from `linear_plan`.
         models: their settings.
         inputs: the number of inputs.
         targets: the number of targets.
@@ -228,26 +228,26 @@ def linear_row(plan, number, model, row, x, targets, outputs):
                 factors = model.factors[group * size : (group + 1) * size]
                 if first % CHECK_EVERY == 0:
                     model.variance[group] = trace(factors, features, width) / plan.rates[number, 2]
-                growth = 1.0 if model.variance[group] > LARGEST_VARIANCE else 1 / forgetting
+                growth = 1.0 if model.variance[group] > MAX_VARIANCE else 1 / forgetting
                 update(factors, features, then, gain, forgetting, growth)
             else:
                 gain[:] = 0.0
     past, weights, spreads = model.past, model.weights, model.spreads
-    newest = row % ring * (1 + groups) * width
+    latest = row % ring * (1 + groups) * width
     for s in range(len(steps)):
         step, then = steps[s], (row - steps[s]) % ring * (1 + groups) * width
         for i in range(s * per_step, (s + 1) * per_step):
             own, gain_at = i * width, then + (1 + (i - s * per_step) // in_group) * width
             if step == 0:
-                outputs[i] = dot(weights, own, past, newest, width)
+                outputs[i] = dot(weights, own, past, latest, width)
             if row >= step and np.isfinite(targets[i]):
                 error = targets[i] - dot(weights, own, past, then, width)
-                largest = limit * np.sqrt(max(spreads[i], LEAST_SPREAD))
+                largest = limit * np.sqrt(max(spreads[i], MIN_SPREAD))
                 error = min(max(error, -largest), largest)
                 spreads[i] += 0.01 * (error * error - spreads[i])
                 add_scaled(weights, own, past, gain_at, width, error)
             if step > 0:
-                outputs[i] = dot(weights, own, past, newest, width)
+                outputs[i] = dot(weights, own, past, latest, width)
 
 
 @kernel
@@ -272,7 +272,7 @@ def write_features(before, x, features, own, last, count):
         place = 1 + i if i < own else last + i - own
         if place < (last if i < own else count):
             value = np.float64(x[i])
-            features[place] = min(max(value, -LARGEST_INPUT), LARGEST_INPUT) if value == value else 0.0
+            features[place] = min(max(value, -MAX_INPUT), MAX_INPUT) if value == value else 0.0
 
 
 @kernel

@@ -9,7 +9,7 @@ from norewind.engines.kernels import kernel
 from norewind.learners.horizon import check_same_length, check_steps, exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
 
-# The number of newest rows that are compared, and of the most similar ones that vote.
+# The number of latest rows that are compared, and of the most similar ones that vote.
 WINDOW, NEIGHBOURS = 1000, 7
 # The share of a vote that all classes together have before the first.
 PRIOR_VOTES = 0.5
@@ -18,12 +18,12 @@ LARGEST_VOTE, SMALLEST = 10.0, 1e-12
 
 
 class NeighboursRun(NamedTuple):
-    """The newest rows.
+    """The latest rows.
 
     Attributes:
         past: a ring of their inputs (inputs, rows).
         classes: a ring of their classes; -1 if unknown.
-        outputs: a ring of the forecasts made at the newest rows.
+        outputs: a ring of the forecasts made at the latest rows.
         rows: the number of rows in the sequence.
     """
 
@@ -34,7 +34,7 @@ class NeighboursRun(NamedTuple):
 
 
 class ClassNeighbours(RowLearner):
-    """Forecasts a class by the votes of the seven most similar of the newest thousand rows.
+    """Forecasts a class by the votes of the seven most similar of the latest thousand rows.
 
     Rows are compared by the squared distance of their inputs. A vote has the weight 1 if its row is the farthest of
     the seven, and more the nearer it is: the ratio of their squared distances, at most ten. Targets are class
@@ -46,7 +46,7 @@ class ClassNeighbours(RowLearner):
         inputs: the number of inputs that are compared; any further ones are ignored.
         classes: the number of classes.
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if classes belong to the row itself.
-        window: the number of newest rows that are compared.
+        window: the number of latest rows that are compared.
 
     >>> import numpy as np
     >>> xs = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32)
@@ -112,7 +112,7 @@ def _learn_rows(steps, run, xs, targets, losses, made, due):
 
     Args:
         steps: the steps, in rows ahead.
-        run: the newest rows, changed in place.
+        run: the latest rows, changed in place.
         xs: inputs.
         targets: class indices (rows, steps); NaN means unknown.
         losses: where to write the losses.
@@ -154,13 +154,13 @@ def _vote(classes, step, row, distances, mixed):
     Args:
         classes: the ring of classes; -1 is unknown.
         step: how many rows ahead.
-        row: the number of the newest row.
+        row: the number of the latest row.
         distances: its distance from each row of the ring.
         mixed: where to write the log-probabilities.
     """
     ring = len(classes)
     sizes, votes = np.full(NEIGHBOURS, np.inf, np.float32), np.full(NEIGHBOURS, -1)
-    # The newest rows first, so that the newer of two equally similar ones counts.
+    # The latest rows first, so that the newer of two equally similar ones counts.
     for ago in range(max(step, 1), min(row + 1, ring)):
         place = (row - ago) % ring
         if distances[place] < sizes[NEIGHBOURS - 1]:

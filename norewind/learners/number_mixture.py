@@ -13,12 +13,12 @@ from norewind.learners.linear import (
     Linear,
     LinearPlan,
     LinearRun,
+    init_linear,
+    linear_plan,
     linear_row,
     model_at,
-    plan_of,
     reset_linear,
     restart_model,
-    start_of,
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
 from norewind.learners.past_values import changed, init_past, remember_row, write_rule
@@ -38,7 +38,7 @@ MODELS = (
     Linear(24, 0.9998, spread=10.0, season=1, differences=True),
 )
 # With more outputs than this, weights take most of the time, and fewer models are as good.
-MANY_OUTPUTS, THEIR_MODELS = (
+MANY_OUTPUTS, MODELS_FOR_MANY_OUTPUTS = (
     200,
     (
         Linear(32, 0.9998),
@@ -65,12 +65,12 @@ class NumberMixturePlan(NamedTuple):
         sizes: the sizes of the linear models; see `LinearPlan`.
         rates: their forgetting and limits; see `LinearPlan`.
         groups: 1, since all targets share a covariance; see `LinearPlan`.
-        own: the number of inputs that are the newest targets; see `LinearPlan`.
+        own: the number of inputs that are the latest targets; see `LinearPlan`.
         inputs: the number of inputs.
         rules: the period of each rule in rows, or minus the number of a season, and whether it adds the change since a
             period ago (rules, 2).
         bases: for each linear model, the rule whose errors it forecasts; -1 if it forecasts the targets.
-        known: which inputs are the newest targets.
+        known: which inputs are the latest targets.
         others: the other inputs.
     """
 
@@ -91,10 +91,10 @@ class NumberMixtureRun(NamedTuple):
 
     Attributes:
         linear: the linear models.
-        past: a ring of the newest targets.
+        past: a ring of the latest targets.
         seasons: the periods of the series.
         waiting: a ring of the experts' forecasts that are waiting for their targets.
-        weighing: the experts' variances and records.
+        performance: the experts' variances and records.
         outputs: a ring of the mixture's forecasts.
     """
 
@@ -102,7 +102,7 @@ class NumberMixtureRun(NamedTuple):
     past: np.ndarray
     seasons: Seasons
     waiting: np.ndarray
-    weighing: expert_weights.Performance
+    performance: expert_weights.Performance
     outputs: np.ndarray
 
 
@@ -111,7 +111,7 @@ class NumberMixture(RowMixture):
 
     The experts are the running mean, linear models, `members`, and, where the past of the
     targets is known, persistence and the value one period ago, for some common periods and for
-    those that are found in the series; for steps longer than a period, the newest value that is
+    those that are found in the series; for steps longer than a period, the latest value that is
     a whole number of periods older. An expert without enough rows does not count yet, and the
     mixture starts from the last value. Every step and target has its own weights. There is
     nothing to tune.
@@ -124,7 +124,7 @@ class NumberMixture(RowMixture):
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
         models: the linear models.
         members: other learners of the same steps.
-        known: which of the inputs are the newest known targets; empty if they are not among them.
+        known: which of the inputs are the latest known targets; empty if they are not among them.
         gaussian: whether to forecast variances as well, as `losses.known_gaussian` expects them.
         periods: at most two periods of the series in rows, if they are known in advance.
     """
@@ -149,7 +149,7 @@ class NumberMixture(RowMixture):
         own, rules = len(known), RULES if len(known) else ()
         # Without the past of the targets, there is nothing to take differences of.
         self.models = [model for model in models if own or (model.season, model.differences) == (0, False)]
-        linear = plan_of(self.models, inputs, targets, steps, ERROR_LIMIT, own=own)
+        linear = linear_plan(self.models, inputs, targets, steps, ERROR_LIMIT, own=own)
         bases = [_rule_of(model) for model in self.models]
         others = [i for i in range(inputs) if i not in known]
         arrays = (np.array(values, np.int64) for values in (bases, known, others))
@@ -162,15 +162,15 @@ class NumberMixture(RowMixture):
 
     def start(self) -> NumberMixtureRun:
         known = len(self.plan.known)
-        weighing = expert_weights.init_performance(self.experts, self.outputs)
+        performance = expert_weights.init_performance(self.experts, self.outputs)
         if known:
-            weighing.records[1] = -2 * FIRST_WEIGHT
+            performance.recent_losses[1] = -2 * FIRST_WEIGHT
         return NumberMixtureRun(
-            start_of(LinearPlan(*self.plan[:6]), self.models, self.inputs, self.targets),
+            init_linear(LinearPlan(*self.plan[:6]), self.models, self.inputs, self.targets),
             init_past(known, self.horizon),
             init_seasons(known, self.periods),
             np.zeros((self.horizon, self.experts, self.outputs), np.float32),
-            weighing,
+            performance,
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
         )
 
@@ -187,8 +187,8 @@ class NumberMixture(RowMixture):
         joined = join_forecasts(others, rows, self.outputs)
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
-        linear, past, seasons, waiting, weighing, rings = mixture
-        run = *linear, past, *seasons, waiting, *weighing, rings
+        linear, past, seasons, waiting, performance, rings = mixture
+        run = *linear, past, *seasons, waiting, *performance, rings
         _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due)
         return losses, forecasts
 
@@ -216,12 +216,12 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         due: where to write the earlier forecasts of the rows.
     """
     plan = NumberMixturePlan(*plan)
-    seasons, weighing = Seasons(*run[7:12]), expert_weights.Performance(*run[13:16])
-    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], seasons, run[12], weighing, run[16])
+    seasons, performance = Seasons(*run[7:12]), expert_weights.Performance(*run[13:16])
+    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], seasons, run[12], performance, run[16])
     steps = plan.steps
     outputs = targets.shape[1]
     learns = len(targets) > 0
-    experts, per_step = len(run.weighing.records), outputs // len(steps)
+    experts, per_step = len(run.performance.recent_losses), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
     shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
     for t in range(len(xs)):
@@ -239,10 +239,10 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
             expert_weights.clip_forecasts(forecasts[e], asleep)
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
-            expert_weights.update_performance(run.weighing, before, came)
-        expert_weights.mix_densities(run.weighing, forecasts, moments[0], moments[1])
+            expert_weights.update_performance(run.performance, before, came)
+        expert_weights.mix_densities(run.performance, forecasts, moments[0], moments[1])
         if learns and steps[0] == 0:
-            expert_weights.update_performance(run.weighing, forecasts, came)
+            expert_weights.update_performance(run.performance, forecasts, came)
         if len(shown) == 2:
             expert_weights.encode_variances(moments[1])
         shown[:] = moments[: len(shown)]
@@ -310,7 +310,7 @@ def _errors_of_rule(steps, waiting, row, targets, now, errors):
 
     Args:
         steps: the steps.
-        waiting: a ring of its newest forecasts.
+        waiting: a ring of its latest forecasts.
         row: the number of the row.
         targets: the targets of the row.
         now: the forecasts of the rule at this row, for targets of the row itself.
@@ -337,9 +337,9 @@ def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
     Args:
         inputs: the number of inputs.
         outputs: the number of outputs of all steps.
-        own: how many of the inputs are the newest targets.
+        own: how many of the inputs are the latest targets.
     """
-    chosen = MODELS if outputs <= MANY_OUTPUTS else THEIR_MODELS
+    chosen = MODELS if outputs <= MANY_OUTPUTS else MODELS_FOR_MANY_OUTPUTS
     found = []
     for model in chosen:
         # With many other inputs, only some of the models can afford to see them.

@@ -21,7 +21,7 @@ from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Learner
 
 # Samples in one call of the compiled loop. A call costs as much as 40 samples of a GRU-64.
-CHUNK, SHORTEST_CHUNK = 4_000, 100
+CHUNK, MIN_CHUNK = 4_000, 100
 # The work in one chunk: samples times numbers in the run.
 WORK = CHUNK * 50_000
 NOTHING_PENDING = "learn: there is no pending input. Call predict(run, x) before learn(run, target)."
@@ -147,7 +147,7 @@ class OnlineLearner(Learner):
         targets: Tree,
         resets: ArrayLike | None = None,
         *,
-        newest: Tree = None,
+        latest: Tree = None,
         count: int | jax.Array | None = None,
         outputs: bool = False,
         carry_limit: float | None = None,
@@ -162,7 +162,7 @@ class OnlineLearner(Learner):
             targets: targets, likewise.
             resets: a boolean per step, or per step and stream. Where it is true a new sequence begins: state and carry
                 are reset before that step.
-            newest: a newer input for each step, to be answered after learning, with `run.newest_state`. The outputs are
+            latest: a newer input for each step, to be answered after learning, with `run.latest_state`. The outputs are
                 then those of the newer inputs. Cannot be combined with `resets`.
             count: learn from the first `count` steps only, and return zeros for the rest. Every count runs the same
                 compiled loop, so partly filled chunks of one length do not even change rounding.
@@ -179,18 +179,18 @@ class OnlineLearner(Learner):
             ValueError: the arguments do not fit together, or inputs are still waiting for their targets.
         """
         check_nothing_pending(run, "scan")
-        if newest is not None and (resets is not None or run.newest_state is None):
-            raise ValueError("scan: with `newest`, the run must have a `newest_state`, and resets are not supported.")
+        if latest is not None and (resets is not None or run.latest_state is None):
+            raise ValueError("scan: with `latest`, the run must have a `latest_state`, and resets are not supported.")
         if resets is not None:
             resets = jnp.asarray(resets)
             self._check_resets("scan: an entry of `resets`", resets[0] if resets.ndim and len(resets) else False)
-        more = {"resets": resets, "newest": newest}
+        more = {"resets": resets, "latest": latest}
         inputs = {"xs": xs, "targets": targets, **{name: part for name, part in more.items() if part is not None}}
         length = checks.common_length("scan", **inputs)
         checks.check_count("scan", count, length)
         if not isinstance(count, Tracer):
             self.symbols.check("scan", xs, targets, length if count is None else int(count))
-        steps = xs, targets, resets, newest
+        steps = xs, targets, resets, latest
         loop = self.unchecked_loop if self.stops or gradients_persist(run.opt_state) else self.marking_loop
         new, losses, made, _ = loop(run, steps, count, outputs)
         # A separate program: within the loop's, the check would change how the loop rounds.
@@ -220,7 +220,7 @@ class OnlineLearner(Learner):
         return nonfinite_leaf(parts | {name: getattr(new, name) for name in ("carry", "state", "params")})
 
     def forward(self, run: Run, xs: Tree, *, count: int | jax.Array | None = None) -> tuple[Run, Tree]:
-        """Predict a chunk of inputs without learning. Only the state changes, or `run.newest_state` if there is one.
+        """Predict a chunk of inputs without learning. Only the state changes, or `run.latest_state` if there is one.
 
         Args:
             run: the run to predict with.
@@ -251,12 +251,12 @@ class OnlineLearner(Learner):
         checks.check_run("predict", run, Run)
         try:
             self.symbols.check("predict", x)
-            state = run.newest_state if run.pending else run.state
-            newest_state, output = self.compiled_transition(run.params, state, x)
+            state = run.latest_state if run.pending else run.state
+            latest_state, output = self.compiled_transition(run.params, state, x)
         except Exception as error:
             explain_call_error("predict", error, self.update, run, x)
             raise
-        return run._replace(pending=(*run.pending, x), newest_state=newest_state), output
+        return run._replace(pending=(*run.pending, x), latest_state=latest_state), output
 
     def learn(self, run: Run, target: Tree) -> tuple[Run, Estimate]:
         """Learn from the oldest waiting input.
@@ -278,10 +278,10 @@ class OnlineLearner(Learner):
         if not run.pending:
             raise ValueError(NOTHING_PENDING)
         x, *later = run.pending
-        new, estimate = self.step(run._replace(pending=(), newest_state=None), x, target)
+        new, estimate = self.step(run._replace(pending=(), latest_state=None), x, target)
         if not later:
             return new, estimate
-        return new._replace(pending=tuple(later), newest_state=run.newest_state), estimate
+        return new._replace(pending=tuple(later), latest_state=run.latest_state), estimate
 
     def carry(self, run: Run) -> Tree:
         """Return the estimator's carry."""
@@ -295,7 +295,7 @@ class OnlineLearner(Learner):
     def chunk_size(self, run: Run) -> int:
         """Return the chunk size: smaller for a large model, so that it stops as quickly as a small one."""
         numbers = sum(leaf.size for leaf in jax.tree.leaves(run))
-        return min(CHUNK, max(SHORTEST_CHUNK, WORK // numbers))
+        return min(CHUNK, max(MIN_CHUNK, WORK // numbers))
 
     def for_keys(self, run: Run, *, share: bool = False) -> KeyedProgram:
         from norewind.learners.keyed.networks import KeyedNetworks
@@ -364,10 +364,10 @@ def init_online(update: Update, params: Tree, state: Tree, key: jax.Array) -> Ru
 
 def forward_samples(update: Update, run: Run, xs: Tree, count: jax.Array) -> tuple[Run, Tree]:
     """Predict the first `count` inputs without learning; see `OnlineLearner.forward`. Nothing here is compiled."""
-    state = run.state if run.newest_state is None else run.newest_state
+    state = run.state if run.latest_state is None else run.latest_state
     transition = one_step_of(update.estimator.model.transition)
     state, outputs = scan_some(lambda state, x: transition(run.params, state, x), state, xs, count)
-    return run._replace(state=state) if run.newest_state is None else run._replace(newest_state=state), outputs
+    return run._replace(state=state) if run.latest_state is None else run._replace(latest_state=state), outputs
 
 
 def check_nothing_pending(run: Any, caller: str, kind: type = Run) -> None:

@@ -19,7 +19,7 @@ from norewind.learners.packed_layout import PackedLayout, Vectors, layout_of
 
 # Checked in every call, since checking for a JAX array takes longer.
 SYMBOL, SCALAR = (int, np.integer), (int, float, np.generic)
-PARAMS, STATE, NEWEST_STATE = map(Run._fields.index, ("params", "state", "newest_state"))
+PARAMS, STATE, LATEST_STATE = map(Run._fields.index, ("params", "state", "latest_state"))
 
 
 class PackedRun:
@@ -29,30 +29,30 @@ class PackedRun:
         layout: where the arrays of the run are in the vectors.
         vectors: the vectors, which hold all arrays of the run.
         pending: inputs that are waiting for their targets.
-        newest_vectors: the vectors of the state after all inputs so far, if predictions have moved it; None if not.
+        latest_vectors: the vectors of the state after all inputs so far, if predictions have moved it; None if not.
     """
 
-    __slots__ = ("layout", "newest_vectors", "pending", "vectors")
+    __slots__ = ("latest_vectors", "layout", "pending", "vectors")
 
     def __init__(
         self,
         layout: PackedLayout,
         vectors: Vectors,
         pending: tuple[Tree, ...] = (),
-        newest_vectors: Vectors | None = None,
+        latest_vectors: Vectors | None = None,
     ):
         self.layout = layout
         self.vectors = vectors
         self.pending = pending
-        self.newest_vectors = newest_vectors
+        self.latest_vectors = latest_vectors
 
     def unpack(self) -> Run:
         """Return the same run, as arrays."""
         run = self.layout.unpack_now(self.vectors)
-        if self.newest_vectors is None:
+        if self.latest_vectors is None:
             return run
-        state = layout_of(run.state).unpack_now(self.newest_vectors)
-        field = NEWEST_STATE if self.pending else _newest_state(self.layout)
+        state = layout_of(run.state).unpack_now(self.latest_vectors)
+        field = LATEST_STATE if self.pending else _latest_state(self.layout)
         return run._replace(pending=self.pending, **{Run._fields[field]: state})
 
     @property
@@ -71,7 +71,7 @@ class PackedRun:
 
 jax.tree_util.register_pytree_node(
     PackedRun,
-    lambda run: ((run.vectors, run.pending, run.newest_vectors), run.layout),
+    lambda run: ((run.vectors, run.pending, run.latest_vectors), run.layout),
     lambda layout, parts: PackedRun(layout, *parts),
 )
 
@@ -119,10 +119,10 @@ class PackedLearner(Learner):
             ModelError: it is not a run.
         """
         checks.check_run("pack", run, Run)
-        bare = run._replace(pending=(), newest_state=None) if run.pending else run
+        bare = run._replace(pending=(), latest_state=None) if run.pending else run
         layout = layout_of(bare)
-        newest = layout_of(run.state).pack_now(run.newest_state) if run.pending else None
-        return PackedRun(layout, layout.pack_now(bare), run.pending, newest)
+        latest = layout_of(run.state).pack_now(run.latest_state) if run.pending else None
+        return PackedRun(layout, layout.pack_now(bare), run.pending, latest)
 
     def step(self, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, np.ndarray, Tree]:
         """Learn from one sample; see `OnlineLearner.step`.
@@ -141,8 +141,8 @@ class PackedLearner(Learner):
     def predict(self, run: PackedRun, x: Tree) -> tuple[PackedRun, Tree]:
         """Predict the output for an input, which is kept until its target arrives; see `OnlineLearner.predict`."""
         checks.check_run("predict", run, PackedRun)
-        newest, output = self._call("predict", self._answer, run, _needed(run), x)
-        return PackedRun(run.layout, run.vectors, (*run.pending, x), newest), output
+        latest, output = self._call("predict", self._answer, run, _needed(run), x)
+        return PackedRun(run.layout, run.vectors, (*run.pending, x), latest), output
 
     def learn(self, run: PackedRun, target: Tree) -> tuple[PackedRun, np.ndarray, Tree]:
         """Learn from the oldest waiting input; see `OnlineLearner.learn`. Returns `(run, loss, output)`."""
@@ -152,7 +152,7 @@ class PackedLearner(Learner):
         x, *later = run.pending
         new, loss, output = self._learn_sample("learn", run, x, target)
         if later:
-            new = PackedRun(run.layout, new.vectors, tuple(later), run.newest_vectors)
+            new = PackedRun(run.layout, new.vectors, tuple(later), run.latest_vectors)
         return new, loss, output
 
     def scan(
@@ -161,7 +161,7 @@ class PackedLearner(Learner):
         xs: Tree,
         targets: Tree,
         *,
-        newest: Tree = None,
+        latest: Tree = None,
         count: int | None = None,
         outputs: bool = False,
     ) -> tuple[PackedRun, np.ndarray | jax.Array, Tree]:
@@ -172,20 +172,20 @@ class PackedLearner(Learner):
             ValueError: the arguments do not fit together, or inputs are still waiting for their targets.
         """
         check_nothing_pending(run, "scan", PackedRun)
-        if count not in (None, 1) or not _is_single(xs) or run.newest_vectors is not None:
+        if count not in (None, 1) or not _is_single(xs) or run.latest_vectors is not None:
             new, losses, made = self.learner.scan(
-                run.unpack(), xs, targets, newest=newest, count=count, outputs=outputs
+                run.unpack(), xs, targets, latest=latest, count=count, outputs=outputs
             )
             return self.pack(new), losses, made
-        return self._learn_chunk_of_one(run, xs, targets, newest)
+        return self._learn_chunk_of_one(run, xs, targets, latest)
 
     def forward(self, run: PackedRun, xs: Tree, *, count: int | None = None) -> tuple[PackedRun, Tree]:
         check_nothing_pending(run, "forward", PackedRun)
         if count not in (None, 1) or not _is_single(xs):
             new, outputs = self.learner.forward(run.unpack(), xs, count=count)
             return self.pack(new), outputs
-        newest, outputs = self._call("forward", self._answer_only, run, _needed(run), xs)
-        return PackedRun(run.layout, run.vectors, (), newest), outputs
+        latest, outputs = self._call("forward", self._answer_only, run, _needed(run), xs)
+        return PackedRun(run.layout, run.vectors, (), latest), outputs
 
     def reset(self, run: PackedRun, when: bool | np.ndarray | jax.Array = True) -> PackedRun:
         return self.pack(self.learner.reset(run.unpack(), when))
@@ -207,20 +207,20 @@ class PackedLearner(Learner):
         if finite:
             return PackedRun(run.layout, vectors), loss, output
         xs, targets = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (x, target))
-        new, losses, outputs = self._skip_or_stop(run, xs, targets, newest=None)
+        new, losses, outputs = self._skip_or_stop(run, xs, targets, latest=None)
         return new, *_first((losses, outputs))
 
     def _learn_chunk_of_one(
-        self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree
+        self, run: PackedRun, xs: Tree, targets: Tree, latest: Tree
     ) -> tuple[PackedRun, np.ndarray | jax.Array, Tree]:
-        inputs = (xs, targets) if newest is None else (xs, targets, newest)
+        inputs = (xs, targets) if latest is None else (xs, targets, latest)
         vectors, (finite, losses, outputs) = self._call("scan", self._learn_only, run, run.vectors, *inputs)
         if finite:
             return PackedRun(run.layout, vectors), losses, outputs
-        return self._skip_or_stop(run, xs, targets, newest)
+        return self._skip_or_stop(run, xs, targets, latest)
 
     def _skip_or_stop(
-        self, run: PackedRun, xs: Tree, targets: Tree, newest: Tree
+        self, run: PackedRun, xs: Tree, targets: Tree, latest: Tree
     ) -> tuple[PackedRun, np.ndarray | jax.Array, Tree]:
         """Handle a chunk of one sample that gave numbers that are not finite.
 
@@ -230,7 +230,7 @@ class PackedLearner(Learner):
         if self.learner.stops:
             raise nonfinite_error(run)
         before = PackedRun(run.layout, run.vectors).unpack()
-        new, losses, outputs = self.learner.scan(before, xs, targets, newest=newest, outputs=True)
+        new, losses, outputs = self.learner.scan(before, xs, targets, latest=latest, outputs=True)
         return self.pack(new), losses, outputs
 
     def _call(self, caller: str, function: Callable, run: PackedRun, vectors: Any, *inputs: Tree) -> tuple[Any, Tree]:
@@ -251,8 +251,8 @@ class PackedLearner(Learner):
         assert program is not None
         return program(vectors, *placed)
 
-    def _learn(self, layout: PackedLayout, vectors: Vectors, x: Tree, target: Tree, newest: Tree = None):
-        new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, newest, nonfinite="report")
+    def _learn(self, layout: PackedLayout, vectors: Vectors, x: Tree, target: Tree, latest: Tree = None):
+        new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, latest, nonfinite="report")
         return layout.pack(without_weak_types(new)), (finite, estimate.loss, estimate.output)
 
     def _learn_only(self, layout: PackedLayout, vectors: Vectors, *inputs: Tree):
@@ -261,18 +261,18 @@ class PackedLearner(Learner):
         return vectors, _alone(numbers)
 
     def _answer(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], x: Tree, *, sample: bool = False):
-        """Answer an input with the newest state; with `sample`, a single sample of a model that takes windows."""
-        needed, newest = dict(zip(_indices_to_predict(layout), vectors[0], strict=True)), vectors[1]
-        params, state = (layout.unpack_entry(needed, entry) for entry in (PARAMS, _newest_state(layout)))
-        state = state if newest is None else layout_of(state).unpack(newest)
+        """Answer an input with the latest state; with `sample`, a single sample of a model that takes windows."""
+        needed, latest = dict(zip(_indices_to_predict(layout), vectors[0], strict=True)), vectors[1]
+        params, state = (layout.unpack_entry(needed, entry) for entry in (PARAMS, _latest_state(layout)))
+        state = state if latest is None else layout_of(state).unpack(latest)
         transition = one_step_of(self._update.estimator.model.transition) if sample else self._update.transition
         state, output = transition(params, state, x)
         return layout_of(state).pack(without_weak_types(state)), output
 
     def _answer_only(self, layout: PackedLayout, vectors: tuple[Vectors, Vectors | None], xs: Tree):
         """Answer the only one of some samples."""
-        newest, output = self._answer(layout, vectors, _first(xs), sample=True)
-        return newest, _alone(output)
+        latest, output = self._answer(layout, vectors, _first(xs), sample=True)
+        return latest, _alone(output)
 
 
 class PackedProgram:
@@ -318,20 +318,20 @@ class PackedProgram:
         return placed
 
 
-def _newest_state(layout: PackedLayout) -> int:
-    """Return the field of a run that holds the newest state: `newest_state`, if it is kept separately."""
-    return NEWEST_STATE if layout.vectors_of[NEWEST_STATE] else STATE
+def _latest_state(layout: PackedLayout) -> int:
+    """Return the field of a run that holds the latest state: `latest_state`, if it is kept separately."""
+    return LATEST_STATE if layout.vectors_of[LATEST_STATE] else STATE
 
 
 @lru_cache(maxsize=256)
 def _indices_to_predict(layout: PackedLayout) -> tuple[int, ...]:
     """Return the indices of the vectors that a prediction needs."""
-    return tuple(sorted({*layout.vectors_of[PARAMS], *layout.vectors_of[_newest_state(layout)]}))
+    return tuple(sorted({*layout.vectors_of[PARAMS], *layout.vectors_of[_latest_state(layout)]}))
 
 
 def _needed(run: PackedRun) -> tuple[Vectors, Vectors | None]:
     """Return the vectors that a prediction needs: every argument costs a microsecond."""
-    return tuple(run.vectors[i] for i in _indices_to_predict(run.layout)), run.newest_vectors
+    return tuple(run.vectors[i] for i in _indices_to_predict(run.layout)), run.latest_vectors
 
 
 def _is_single(xs: Tree) -> bool:

@@ -1,4 +1,4 @@
-"""The newest values of the targets of a series, and forecasts that continue them by a rule.
+"""The latest values of the targets of a series, and forecasts that continue them by a rule.
 
 Only the inputs are used, so that the forecasts of a step do not depend on which other steps are forecast.
 """
@@ -10,7 +10,7 @@ from norewind.learners.seasons import LONGEST_PERIOD
 
 
 def init_past(columns: int, horizon: int) -> np.ndarray:
-    """Return a ring of the newest values of the targets: row t is at t modulo its length.
+    """Return a ring of the latest values of the targets: row t is at t modulo its length.
 
     Args:
         columns: the number of targets.
@@ -43,7 +43,7 @@ def write_rule(past, row, steps, period, differences, forecasts):
 
     Args:
         past: the past values.
-        row: the number of the newest row.
+        row: the number of the latest row.
         steps: how many rows ahead; 0 counts as 1, because the targets are then known up to the previous row.
         period: the period in rows; 0 for the last value.
         differences: whether to add how much the last value differs from that of a period ago, once for every period.

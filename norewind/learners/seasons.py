@@ -22,7 +22,7 @@ HYSTERESIS = 1.02
 REPEATS = 3
 # Periods are chosen again when the series has grown by this factor, and at least this many rows.
 GROWTH, FEWEST_ROWS = 1.25, 12
-# Distances are means over about this many of the newest rows.
+# Distances are means over about this many of the latest rows.
 MEMORY = 10_000
 # Only so many columns are compared.
 COLUMNS = 4
@@ -34,7 +34,7 @@ class Seasons(NamedTuple):
     Attributes:
         periods: the short and the long period in rows; 0 for none.
         distances: the mean absolute distance at each lag. The first entry is unused.
-        newest: the newest values (columns, twice the longest lag). Each is stored twice, so that the newest ones are
+        latest: the latest values (columns, twice the longest lag). Each is stored twice, so that the latest ones are
             always in one piece.
         seen: the number of rows, and that at which periods were last chosen.
         changed: the number of rows at which each period was found.
@@ -42,7 +42,7 @@ class Seasons(NamedTuple):
 
     periods: np.ndarray
     distances: np.ndarray
-    newest: np.ndarray
+    latest: np.ndarray
     seen: np.ndarray
     changed: np.ndarray
 
@@ -57,8 +57,8 @@ def init_seasons(columns: int, periods: Sequence[int] = ()) -> Seasons:
     start = np.zeros(SEASONS, np.int64)
     start[: len(periods)] = sorted(periods)
     longest = LONGEST_PERIOD
-    newest = np.zeros((min(columns, COLUMNS), 2 * longest))
-    return Seasons(start, np.zeros(longest + 1), newest, np.zeros(2, np.int64), np.zeros(SEASONS, np.int64))
+    latest = np.zeros((min(columns, COLUMNS), 2 * longest))
+    return Seasons(start, np.zeros(longest + 1), latest, np.zeros(2, np.int64), np.zeros(SEASONS, np.int64))
 
 
 @kernel
@@ -72,18 +72,18 @@ def observe_row(seasons, values):
     Returns:
         Whether a period has changed.
     """
-    periods, distances, newest, seen, changed = seasons
+    periods, distances, latest, seen, changed = seasons
     longest, row = len(distances) - 1, seen[0]
     lags, place = min(row, longest), row % longest
-    for column in range(len(newest)):
-        value, past = values[column], newest[column]
+    for column in range(len(latest)):
+        value, past = values[column], latest[column]
         for lag in range(1, lags + 1):
             apart = abs(value - past[place + longest - lag])
             # After `row - lag` earlier distances, this one has the weight of a mean.
-            weight = max(1.0 / (row - lag + 1), 1.0 / MEMORY) / len(newest)
+            weight = max(1.0 / (row - lag + 1), 1.0 / MEMORY) / len(latest)
             distances[lag] += weight * (apart - distances[lag])
-    for column in range(len(newest)):
-        newest[column, place], newest[column, place + longest] = values[column], values[column]
+    for column in range(len(latest)):
+        latest[column, place], latest[column, place + longest] = values[column], values[column]
     seen[0] += 1
     if seen[0] < max(FEWEST_ROWS, GROWTH * seen[1]):
         return False

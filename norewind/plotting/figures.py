@@ -194,20 +194,20 @@ def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
 
 
 def unscored(values: np.ndarray) -> str:
-    """Return the reason why no forecast of these newest values was scored."""
+    """Return the reason why no forecast of these latest values was scored."""
     known = values[~np.isnan(values)]
     constant = len(known) > MIN_VALUES and np.ptp(known) == 0
     return "not scored: all values are the same" if constant else "no forecasts yet: there were too few values"
 
 
 def classes_figure(recent: np.ndarray, name: Callable[[int], str], last: int) -> Figure:
-    """Draw the classes of the newest rows, the wrong forecasts, and the forecast probability of each class.
+    """Draw the classes of the latest rows, the wrong forecasts, and the forecast probability of each class.
 
     Args:
         recent: the class of each row, the forecast class, and the forecast probability of the former, of shape
             (rows, 3), oldest first; NaN where no class is known.
         name: returns the name of a class by its number.
-        last: the number of the newest row.
+        last: the number of the latest row.
     """
     figure, axes = new_figure(2, 1, panel=(8, 2.6), sharex=True)
     above, below = axes[:, 0]
@@ -221,7 +221,7 @@ def classes_figure(recent: np.ndarray, name: Callable[[int], str], last: int) ->
     above.set_yticks(range(len(classes)), [drawable(str(name(number))[:LONGEST_NAME]) for number in classes.tolist()])
     above.set_ylim(-0.5, max(1, len(classes)) - 0.5)
     right = f"{int((~wrong).sum()):,} of {len(wrong):,} right"
-    above.set_title(f"Newest rows and forecast classes: {right}")
+    above.set_title(f"Latest rows and forecast classes: {right}")
     label = "forecast probability of the class"
     below.plot(rows, recent[known, 2], ".-", color=COLORS[0], linewidth=1, markersize=3, label=label)
     below.set(xlabel="row", ylabel="probability", ylim=(-0.02, 1.02))
@@ -237,12 +237,12 @@ def rows_figure(
     times: Sequence[Any] = (),
     bands: Mapping[float, np.ndarray] = MappingProxyType({}),
 ) -> Figure:
-    """Draw the newest values of each target with earlier forecasts of them, and optionally forecasts of the next rows.
+    """Draw the latest values of each target with earlier forecasts of them, and optionally forecasts of the next rows.
 
     Args:
         recent: values, forecasts and their standard deviations, of shape (rows, targets, 3), oldest first.
         columns: the names of the targets.
-        last: the number of the newest row.
+        last: the number of the latest row.
         ahead: forecasts of the next rows and their standard deviations (NaN if unknown), of shape (steps, targets, 2).
         times: when the next rows are due, if known.
         bands: intervals of the forecasts by level (steps, 2, targets); by default those of Gaussian errors.
@@ -272,7 +272,7 @@ def rows_figure(
             ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
         ax.set_ylabel(drawable(columns[place]))
     axes[-1, 0].set_xlabel("row" if not times else f"row (forecast: from {times[0]} to {times[-1]})")
-    title = "Newest rows and " + ("forecasts of the next ones" if ahead is not None else "their forecasts")
+    title = "Latest rows and " + ("forecasts of the next ones" if ahead is not None else "their forecasts")
     axes[0, 0].set_title(title + (f" ({count} of {len(columns)} targets)" if count < len(columns) else ""))
     legend(figure, axes[:, 0], columns=4)
     return figure

@@ -8,8 +8,8 @@ tails that are continued beyond what was seen: in its first two thousand rows, a
 A row is compared with the past in four ways. The rarest of the four counts, with four times its probability:
 
 - the error of its forecast, compared with earlier errors;
-- the mean of the newest 16 values, as a distance from the mean of all values, compared with earlier distances;
-- the mean of the newest 64 values, likewise;
+- the mean of the latest 16 values, as a distance from the mean of all values, compared with earlier distances;
+- the mean of the latest 64 values, likewise;
 - the value, if it is outside the range of all earlier values. The next of n values is outside with a probability of
   2 / (n + 1), and the less likely the further.
 
@@ -29,29 +29,29 @@ BINS, PER_FACTOR, LOWEST = 1400, 10, -70.0
 FADING = 10_000.0
 # The number of largest counts from which the tail is continued.
 TAIL = 20.0
-# The numbers of newest values in the two means.
-NEWEST = (16, 64)
+# The numbers of latest values in the two means.
+LATEST = (16, 64)
 # How fast the probability of a value falls with its distance from the range of earlier values, in ranges.
 FALL = 10.0
 # The number of rows before any score, the probability below which a rest begins, and its number of rows.
 FIRST, UNUSUAL, REST = 50, 0.01, 100
 # Errors below this number of standard deviations, and distances below this share of the range, count as equal.
-SMALLEST = 1e-6
+MIN_SIZE = 1e-6
 # The rarest probability.
-RAREST = 1e-300
-# Counts are divided by the newest weight when it exceeds this.
-LARGEST_WEIGHT = 1e100
+MIN_PROBABILITY = 1e-300
+# Counts are divided by the latest weight when it exceeds this.
+MAX_WEIGHT = 1e100
 
 
 # What is known of a column: the histograms of errors and of the distances of the two means; for each histogram, the sum
-# of the counts, the weight of the next one, and the highest bin that is not empty; the newest values; and the number of
+# of the counts, the weight of the next one, and the highest bin that is not empty; the latest values; and the number of
 # values, their mean, the smallest, the largest, the number of rows that are left of a rest, and the smallest
 # probability in it.
-KINDS = 1 + len(NEWEST)
-SIZES = (KINDS * BINS, KINDS * 3, NEWEST[-1], 6)
+KINDS = 1 + len(LATEST)
+SIZES = (KINDS * BINS, KINDS * 3, LATEST[-1], 6)
 
 
-def no_anomalies(columns: int = 1) -> np.ndarray:
+def init_anomalies(columns: int = 1) -> np.ndarray:
     """Return the state of a stream before its first row, one row of numbers per column.
 
     Args:
@@ -65,7 +65,7 @@ def score_rows(state: np.ndarray, values: np.ndarray, errors: np.ndarray) -> np.
     """Score consecutive rows, each compared with those before it.
 
     Args:
-        state: what is known of the stream, from `no_anomalies`, which is changed.
+        state: what is known of the stream, from `init_anomalies`, which is changed.
         values: the values of each row (rows, columns); NaN if it is unknown.
         errors: the errors of their forecasts, in standard deviations; NaN if there is none.
 
@@ -92,7 +92,7 @@ def _add_probabilities(state, values, errors, probabilities):
     """
     ends = np.cumsum(np.array(SIZES))
     counts, totals = state[: ends[0]].reshape((KINDS, BINS)), state[ends[0] : ends[1]].reshape((KINDS, 3))
-    newest, numbers = state[ends[1] : ends[2]], state[ends[2] :]
+    latest, numbers = state[ends[1] : ends[2]], state[ends[2] :]
     for row in range(len(values)):
         value = values[row]
         if np.isnan(value):
@@ -100,21 +100,21 @@ def _add_probabilities(state, values, errors, probabilities):
         size, mean, low, high, left, rarest = numbers
         rare = 1.0
         if not np.isnan(errors[row]):
-            rare = min(rare, rarity(counts[0], totals[0], max(abs(errors[row]), SMALLEST)))
-        newest[int(size) % len(newest)] = value
+            rare = min(rare, rarity(counts[0], totals[0], max(abs(errors[row]), MIN_SIZE)))
+        latest[int(size) % len(latest)] = value
         mean += (value - mean) / (size + 1)
-        for i in range(len(NEWEST)):
-            if size >= NEWEST[i]:
+        for i in range(len(LATEST)):
+            if size >= LATEST[i]:
                 average = 0.0
-                for ago in range(NEWEST[i]):
-                    average += newest[(int(size) - ago) % len(newest)] / NEWEST[i]
-                distance = max(abs(average - mean), SMALLEST * (high - low))
+                for ago in range(LATEST[i]):
+                    average += latest[(int(size) - ago) % len(latest)] / LATEST[i]
+                distance = max(abs(average - mean), MIN_SIZE * (high - low))
                 rare = min(rare, rarity(counts[1 + i], totals[1 + i], distance))
         beyond = max(value - high, low - value)
         if size >= FIRST and beyond > 0:
             further = beyond / (high - low) if high > low else 0.0
             rare = min(rare, 2 / (size + 1) * (1 + further) ** -FALL)
-        rare = max(min((2 + len(NEWEST)) * rare, 1.0), RAREST)
+        rare = max(min((2 + len(LATEST)) * rare, 1.0), MIN_PROBABILITY)
         if left == 0:
             rarest = 1.0
         if rare < rarest:
@@ -135,7 +135,7 @@ def rarity(counts, totals, size):
         size: an absolute error or distance.
     """
     total, weight, highest = totals
-    place = (np.log(max(size, RAREST)) - LOWEST) * PER_FACTOR
+    place = (np.log(max(size, MIN_PROBABILITY)) - LOWEST) * PER_FACTOR
     here = min(max(int(place), 0), BINS - 1)
     share = 1.0
     if total >= FIRST * weight / (1 + FIRST / FADING):
@@ -155,7 +155,7 @@ def rarity(counts, totals, size):
             share = largest / total * np.exp((start - place) / max(mean / largest, 0.5))
     counts[here] += weight
     totals[:] = total + weight, weight * (1 + 1 / FADING), max(highest, here)
-    if weight > LARGEST_WEIGHT:
+    if weight > MAX_WEIGHT:
         counts /= weight
         totals[0] /= weight
         totals[1] /= weight

@@ -27,27 +27,27 @@ class ClassState(ScoreState):
         baseline: by step, the number of scored rows of the interval and the sum of their bits.
         right: by step, how often the model and each simple rule were right in the interval.
         counts: the number of rows of each class.
-        past: a ring of the newest classes.
+        past: a ring of the latest classes.
         rows: the number of rows.
-        stretch: for the newest rows, the class, the forecast class, and the forecast probability of the class.
+        recent: for the latest rows, the class, the forecast class, and the forecast probability of the class.
     """
 
     sums = ("baseline", "right", "counts")
-    newest = ("stretch",)
+    latest = ("recent",)
 
     baseline: np.ndarray
     right: np.ndarray
     counts: np.ndarray
     past: np.ndarray
     rows: Count
-    stretch: np.ndarray
+    recent: np.ndarray
 
 
 class ClassScore(StepScore):
     """Scores forecasts of classes, in bits. The baseline is the loss of forecasting the class frequencies so far.
 
     `accuracy` is the share of rows whose class was forecast as the most likely one, `majority` the share whose
-    class was the most frequent so far, and `last` the share whose class was the newest known
+    class was the most frequent so far, and `last` the share whose class was the latest known
     one; all are means over the steps. The simple rules use only classes known when the forecast was made.
 
     Args:
@@ -67,7 +67,7 @@ class ClassScore(StepScore):
             counts=np.zeros(classes),
             past=np.full((int(self.delays[-1]), 2), -1.0),
             rows=0,
-            stretch=np.zeros((0, 3)),
+            recent=np.zeros((0, 3)),
         )
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
@@ -79,12 +79,12 @@ class ClassScore(StepScore):
         first = state.rows % len(state.past)
         compare_classes(*sums, self.delays, first, values, targets, due.argmax(axis=-1))
         state.rows += len(values)
-        # For the newest rows: the actual class, the forecast class, and the forecast probability of the actual class.
+        # For the latest rows: the actual class, the forecast class, and the forecast probability of the actual class.
         classes, nearest = targets[-RECENT_ROWS:, 0], log_probabilities(due[-RECENT_ROWS:, 0])
         probabilities = np.exp(nearest[np.arange(len(classes)), np.nan_to_num(classes).astype(int)])
         rows = np.stack([classes, nearest.argmax(axis=-1), probabilities], axis=1)
         rows[np.isnan(classes)] = np.nan
-        state.stretch = np.concatenate([state.stretch, rows])[-RECENT_ROWS:]
+        state.recent = np.concatenate([state.recent, rows])[-RECENT_ROWS:]
         return super().add(samples)
 
     def _by_class(self, outputs: np.ndarray) -> np.ndarray:
@@ -105,7 +105,7 @@ class ClassScore(StepScore):
         return line
 
     def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
-        """Yield, for each row, the forecast classes, and how good the newest forecast of this row was.
+        """Yield, for each row, the forecast classes, and how good the latest forecast of this row was.
 
         Args:
             first: the number of the first row.
@@ -176,8 +176,8 @@ def compare_classes(baseline, right, counts, past, delays, first, values, target
         baseline: by step, the number of scored rows and the sum of their bits.
         right: by step, how often the model, the majority class and the last class were right.
         counts: the number of rows of each class.
-        past: a ring with the class of each of the newest rows, and the newest class known then; -1 if there is none.
-        delays: how many rows ago the newest class arrived that a simple rule may use, by step.
+        past: a ring with the class of each of the latest rows, and the latest class known then; -1 if there is none.
+        delays: how many rows ago the latest class arrived that a simple rule may use, by step.
         first: the place of the first row in the ring.
         values: the class of each row; NaN means unknown.
         targets: the classes to score, by row and step; NaN means unknown.
@@ -190,9 +190,9 @@ def compare_classes(baseline, right, counts, past, delays, first, values, target
         left_out = 1  # rows whose classes are not in `known`, this one included
         for step in range(len(delays)):
             while left_out < delays[step]:
-                newest = past[(first + row - left_out) % depth, 0]
-                if 0 <= newest < classes:
-                    known[int(newest)] -= 1
+                latest = past[(first + row - left_out) % depth, 0]
+                if 0 <= latest < classes:
+                    known[int(latest)] -= 1
                 left_out += 1
             if np.isnan(targets[row, step]):
                 continue

@@ -33,7 +33,7 @@ class DivergenceDetector(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def healthy(self) -> bool:
-        """Whether the newest line was fine. Only then is a checkpoint worth keeping."""
+        """Whether the latest line was fine. Only then is a checkpoint worth keeping."""
         return self.bad == 0
 
     def check(self, line: dict[str, Any], averaged_over: int = 0) -> None:

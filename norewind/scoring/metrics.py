@@ -27,7 +27,7 @@ class MetricsEntry(NamedTuple):
 METRICS_ENTRIES = {
     "samples": MetricsEntry("Samples learned from."),
     "seconds": MetricsEntry("Seconds of training."),
-    "loss": MetricsEntry("Mean loss between the two newest lines of metrics."),
+    "loss": MetricsEntry("Mean loss between the two latest lines of metrics."),
     "mean": MetricsEntry("Mean loss since the start."),
     "persistence": MetricsEntry("Loss of forecasting the last value over the same samples.", "the last value", ":"),
     "seasonal": MetricsEntry("Loss of forecasting the value one period ago.", "one period ago", "-."),

@@ -115,7 +115,7 @@ class NumberScore(StepScore):
         return interval_table(lines, self.logged_steps)
 
     def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
-        """Yield, for each row, the forecasts made there, and how good the newest forecast of this row was.
+        """Yield, for each row, the forecasts made there, and how good the latest forecast of this row was.
 
         All are in the units of the stream. With intervals, `interval` has the bounds of the forecast and
         `prediction_interval` those of the prediction, rounded outwards. The surprise is the root mean square of the

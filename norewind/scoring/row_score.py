@@ -9,7 +9,7 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.learners.horizon import PERIODS
 from norewind.learners.learner import Forecasts
-from norewind.scoring.anomalies import no_anomalies, score_rows
+from norewind.scoring.anomalies import init_anomalies, score_rows
 from norewind.scoring.metrics import SIMPLE_FORECASTS, last_half
 from norewind.scoring.number_score import LOGGED_TARGETS, NumberScore, NumberState, logged_places
 from norewind.scoring.score import RECENT_ROWS, Outputs
@@ -19,10 +19,10 @@ from norewind.streams.stream import Samples
 from norewind.streams.table.scaling import clipped
 from norewind.wording import aligned, counted, digits
 
-# The share of the newest squared errors that is kept from row to row.
+# The share of the latest squared errors that is kept from row to row.
 ERROR_DECAY = 1 - 1 / RECENT_ROWS
 # A larger error, in standard deviations, counts as this large in the deviations of forecasts.
-LARGEST_ERROR = 10.0
+MAX_ERROR = 10.0
 # Over fewer pairs of values, the size of changes is too uncertain.
 MIN_CHANGES = 10
 # The number of steps in the table; the others are in the figure.
@@ -110,14 +110,14 @@ class RowState(NumberState, kw_only=True):
         seasonal: by period, the number of errors since the start and the sum of their squares.
         errors: sums of errors in the interval, in the table's units.
         squares: sums of squared errors in the interval, in variances.
-        past: a ring of the newest values.
-        recent_squares: weighted means of the newest squared errors.
-        recent: for the newest rows, the values, the forecasts of them, and their deviations.
+        past: a ring of the latest values.
+        recent_squares: weighted means of the latest squared errors.
+        recent: for the latest rows, the values, the forecasts of them, and their deviations.
         anomalies: what is known of the usual values and errors of each target; see `norewind.scoring.anomalies`.
     """
 
     sums = ("intervals", "seasonal", "errors", "squares", "recent_squares")
-    newest = ("recent",)
+    latest = ("recent",)
 
     rows: Count
     seasonal: np.ndarray
@@ -132,7 +132,7 @@ class RowState(NumberState, kw_only=True):
 class RowScore(NumberScore):
     """Scores forecasts of the rows of one series, and compares them with simple forecasts.
 
-    It extends `NumberScore`. `seasonal` is the mean squared error of forecasting the newest known value
+    It extends `NumberScore`. `seasonal` is the mean squared error of forecasting the latest known value
     a multiple of `period` ago; if no period is given, the best of some common ones. `errors` are
     in units of the table, over all steps, and `by_step` are root mean squared errors in
     standard deviations.
@@ -155,7 +155,7 @@ class RowScore(NumberScore):
     ):
         super().__init__(columns, loss, steps, levels)
         self.periods = [period] if period else list(PERIODS)
-        # How many rows ago is the newest known value of each simple forecast, by forecast and step.
+        # How many rows ago is the latest known value of each simple forecast, by forecast and step.
         self._ago = np.array([self.delays, *(-(-self.delays // rows) * rows for rows in self.periods)])
         # The forecasts that are compared: the model, the mean, the last value, and the values one period ago.
         forecasts, width = 3 + len(self.periods), len(self.columns)
@@ -168,7 +168,7 @@ class RowScore(NumberScore):
             past=np.full((int(self._ago.max()), width), np.nan),
             recent_squares=np.zeros((len(self.steps), width, 2)),
             recent=np.zeros((0, min(width, LOGGED_TARGETS), 3)),
-            anomalies=no_anomalies(width),
+            anomalies=init_anomalies(width),
         )
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
@@ -255,12 +255,12 @@ class RowScore(NumberScore):
         }
 
     def recent_errors(self) -> np.ndarray:
-        """Return the root mean squared error over the newest rows, by step and target; NaN where it is not known."""
+        """Return the root mean squared error over the latest rows, by step and target; NaN where it is not known."""
         weights, squares = np.moveaxis(self.state.recent_squares, -1, 0)
         return np.sqrt(np.where(weights > 0, squares / np.where(weights > 0, weights, 1), np.nan))
 
     def recent_changes(self, rows: int) -> np.ndarray:
-        """Return how much every target changes over 1, 2, ... rows: the root mean square over its newest values.
+        """Return how much every target changes over 1, 2, ... rows: the root mean square over its latest values.
 
         Args:
             rows: the largest number of rows.
@@ -345,8 +345,8 @@ def compare_rows(errors, squares, past, recently, ago, first, values, targets, s
         errors: by forecast (model, baseline, persistence, periods), step and target, the number of rows and the sums of
             absolute and of squared errors in the table's units.
         squares: by forecast and step, the number of errors, and the sum of their squares in variances.
-        past: a ring of the newest values.
-        recently: by step and target, the weights and the weighted means of the newest squared errors.
+        past: a ring of the latest values.
+        recently: by step and target, the weights and the weighted means of the latest squared errors.
         ago: how many rows ago the values of simple forecasts arrived, by forecast and step.
         first: the place of the first row in the ring.
         values: the actual values, by row and target.
@@ -382,7 +382,7 @@ def compare_rows(errors, squares, past, recently, ago, first, values, targets, s
                     squares[forecast, step, 0] += 1
                     # Clipped like the targets, so that an outlier does not hide all other errors.
                     squares[forecast, step, 1] += (clipped((guess - center) / deviation) - targets[row, place]) ** 2
-                limited = min(abs(model - value), LARGEST_ERROR * deviation)
+                limited = min(abs(model - value), MAX_ERROR * deviation)
                 recent = recently[step, column]
                 recent[0] = ERROR_DECAY * recent[0] + (1 - ERROR_DECAY)
                 recent[1] = ERROR_DECAY * recent[1] + (1 - ERROR_DECAY) * limited * limited

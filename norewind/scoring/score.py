@@ -20,7 +20,7 @@ from norewind.streams.stream import Samples
 # The outputs of learners of rows, and those of any learner: learners of symbols return logits.
 RowOutputs = Forecasts | KeyedOutputs
 Outputs = RowOutputs | np.ndarray
-# The number of newest rows of a table that are kept and drawn.
+# The number of latest rows of a table that are kept and drawn.
 RECENT_ROWS = 200
 
 
@@ -41,11 +41,11 @@ class ScoreState(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         sums: the names of arrays that hold counts, or sums of non-negative numbers.
-        newest: the names of arrays that hold the newest rows, at most `RECENT_ROWS`.
+        latest: the names of arrays that hold the latest rows, at most `RECENT_ROWS`.
     """
 
     sums: ClassVar[tuple[str, ...]] = ()
-    newest: ClassVar[tuple[str, ...]] = ()
+    latest: ClassVar[tuple[str, ...]] = ()
 
     def fits(self, new: Any) -> bool:
         """Return whether this state, read from a checkpoint, can be that of a score of a stream.
@@ -62,7 +62,7 @@ class ScoreState(msgspec.Struct, forbid_unknown_fields=True):
         )
 
     def _array_fits(self, name: str, saved: np.ndarray, new: np.ndarray) -> bool:
-        if name in self.newest:
+        if name in self.latest:
             return saved.dtype == new.dtype and saved.shape[1:] == new.shape[1:] and len(saved) <= RECENT_ROWS
         in_range = name not in self.sums or bool(np.all(np.isfinite(saved) & (saved >= 0)))
         return saved.dtype == new.dtype and saved.shape == new.shape and in_range
@@ -155,7 +155,7 @@ class StepScore(Score):
     def __init__(self, steps: Sequence[int]):
         super().__init__()
         self.steps, self.horizon = tuple(steps), steps[-1]
-        # How many rows ago the newest value arrived that a simple forecast may use, by step.
+        # How many rows ago the latest value arrived that a simple forecast may use, by step.
         self.delays = np.maximum(1, self.steps)
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:

@@ -147,15 +147,15 @@ async def health(status_of: Callable[[], dict[str, Any]], request: Request) -> R
 
 
 async def metrics(service: Service, counts: RequestCounts, _: Request) -> Response:
-    """`GET /metrics`: the status and the newest metrics in the Prometheus format.
+    """`GET /metrics`: the status and the latest metrics in the Prometheus format.
 
     Args:
-        service: the source of the status and the newest line of metrics.
+        service: the source of the status and the latest line of metrics.
         counts: the requests so far.
         _: the request.
     """
-    newest = service.feed.metrics[-1] if service.feed.metrics else {}
-    return PlainTextResponse(counts.text(newest | service.status()), media_type="text/plain; version=0.0.4")
+    latest = service.feed.metrics[-1] if service.feed.metrics else {}
+    return PlainTextResponse(counts.text(latest | service.status()), media_type="text/plain; version=0.0.4")
 
 
 class Streamed(StreamingResponse):

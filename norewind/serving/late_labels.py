@@ -32,7 +32,7 @@ class LateLabels:
         folder: the run folder.
         columns: the names of the columns that the run uses.
         most: the largest number of rows that may wait; beyond it, the oldest is dropped.
-        durable: the number of rows in the newest checkpoint.
+        durable: the number of rows in the latest checkpoint.
 
     Raises:
         CheckpointError: the file in the folder is damaged.

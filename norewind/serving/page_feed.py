@@ -26,9 +26,9 @@ MAX_METRICS = 1_000
 MAX_KEYS = 10_000
 SHOWN_KEYS = 12
 TICK_SECONDS = 0.5
-# The weight of the newest row in the mean surprise of a key.
-NEWEST_WEIGHT = 0.1
-# Larger checkpoints are not read for their newest rows (in bytes).
+# The weight of the latest row in the mean surprise of a key.
+LATEST_WEIGHT = 0.1
+# Larger checkpoints are not read for their latest rows (in bytes).
 MAX_CHECKPOINT_READ = 50_000_000
 # After this time without a line of metrics, the speed of a run is no longer shown (in seconds).
 SILENT_SECONDS = 15
@@ -67,7 +67,7 @@ def about(folder: Path) -> Entry:
 
 
 class PageFeed:
-    """The lines of metrics, the newest rows, and the surprise of every key, for any number of viewers.
+    """The lines of metrics, the latest rows, and the surprise of every key, for any number of viewers.
 
     Args:
         about: the fixed facts about the run (see `about`).
@@ -111,7 +111,7 @@ class PageFeed:
             key = str(entry["key"])
             mean, rows, _ = self.keys.pop(key, (surprise, 0, 0))
             # Moved to the end of the dictionary, so that the key without rows for longest is dropped first.
-            self.keys[key] = mean + NEWEST_WEIGHT * (surprise - mean), rows + 1, surprise
+            self.keys[key] = mean + LATEST_WEIGHT * (surprise - mean), rows + 1, surprise
             if len(self.keys) > MAX_KEYS:
                 del self.keys[next(iter(self.keys))]
 
@@ -183,8 +183,8 @@ class FolderFeed(PageFeed):
         saved = checkpoints(self.folder / CHECKPOINTS)
         if saved and saved[-1] != self._checkpoint:
             self._checkpoint = saved[-1]  # even if it cannot be read: it is tried only once
-            newest = self._rows_in(saved[-1])
-            rows = rows if self._predictions.path.exists() else newest
+            latest = self._rows_in(saved[-1])
+            rows = rows if self._predictions.path.exists() else latest
         return restarts or cut, lines, rows
 
     def apply(self, restarts: bool, lines: list[Entry], rows: list[Entry]) -> None:
@@ -202,7 +202,7 @@ class FolderFeed(PageFeed):
         self.add_rows(rows)
 
     def _rows_in(self, checkpoint: Path) -> list[Entry]:
-        """Return the newest rows in a checkpoint."""
+        """Return the latest rows in a checkpoint."""
         try:
             if checkpoint.stat().st_size > MAX_CHECKPOINT_READ:
                 return []
@@ -217,9 +217,9 @@ class FolderFeed(PageFeed):
         """Return the current state of the run, from its folder."""
         saved = checkpoints(self.folder / CHECKPOINTS)
         durable = samples_of(saved[-1]) if saved else 0
-        newest = [(line.get("samples", 0), line.get("seconds", 0.0)) for line in self.metrics[-2:]]
-        (before, began), (samples, now) = [(0, 0.0), (0, 0.0), *newest][-2:]
-        silent = None  # the seconds since the newest line of metrics
+        latest = [(line.get("samples", 0), line.get("seconds", 0.0)) for line in self.metrics[-2:]]
+        (before, began), (samples, now) = [(0, 0.0), (0, 0.0), *latest][-2:]
+        silent = None  # the seconds since the latest line of metrics
         with suppress(OSError):  # there is no line yet
             log = self._metrics.path.stat()
             silent = max(0, round(time.time() - log.st_mtime)) if log.st_size else None
@@ -235,7 +235,7 @@ class FolderFeed(PageFeed):
 
 
 def recent_rows(entries: Entry, columns: Entry) -> list[Entry]:
-    """Return the newest rows in a checkpoint, like lines of predictions.
+    """Return the latest rows in a checkpoint, like lines of predictions.
 
     Args:
         entries: the entries of the checkpoint.

@@ -22,7 +22,7 @@ URL_PATHS = (
     "/stream",
 )
 GAUGES = {name: entry.meaning for name, entry in METRICS_ENTRIES.items()} | {
-    "durable": "Samples in the newest checkpoint.",
+    "durable": "Samples in the latest checkpoint.",
     "queue": "Rows waiting to be learned from.",
     "waiting": "Rows waiting for their labels.",
     "predicted": "Rows predicted since the service started.",

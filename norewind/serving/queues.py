@@ -87,11 +87,11 @@ class Incoming(BaseSource):
         if self.progress.here.inside:
             self.progress.read(b"\n")
 
-    def set_patience(self, patience: float | None) -> None:
+    def set_timeout(self, timeout: float | None) -> None:
         """Wait for rows, unless some are left from the last time.
 
         Args:
-            patience: ignored; this source has its own limits.
+            timeout: ignored; this source has its own limits.
         """
         if not self._waiting:
             with self._changed:

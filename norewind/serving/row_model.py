@@ -32,7 +32,7 @@ class State(NamedTuple):
         run: a copy of the run; None with keys.
         moment: the statistics of the stream; None with keys.
         usual: the usual values and errors, with which rows are compared; None with keys, and for classes.
-        until: with keys, the number of samples of the checkpoint to answer from; `MAX_SAMPLES` for the newest records.
+        until: with keys, the number of samples of the checkpoint to answer from; `MAX_SAMPLES` for the latest records.
     """
 
     rows: int
@@ -65,10 +65,10 @@ class RowModel(ABC):
         self.training = training
         self.stream = training.windowed.stream
         self.score = training.score
-        self.state = self.kept = self.newest()
+        self.state = self.kept = self.latest()
 
     @abstractmethod
-    def newest(self) -> State:
+    def latest(self) -> State:
         """Return the current state."""
 
     @abstractmethod
@@ -90,7 +90,7 @@ class RowModel(ABC):
 
     def publish(self) -> None:
         """Answer from the current state from now on."""
-        self.state = self.newest()
+        self.state = self.latest()
 
     def keep(self, samples: int) -> None:
         """Remember the state of a checkpoint that was just written.
@@ -177,7 +177,7 @@ class SeriesModel(RowModel):
         floats_norm(training.learner.carry(training.run))
         training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
 
-    def newest(self) -> State:
+    def latest(self) -> State:
         # A copy, since the thread that learns changes the run in place.
         return State(
             rows_so_far(self.training),
@@ -221,7 +221,7 @@ class KeyedModel(RowModel):
         self.learner.warm_up(training.run)
         self.keep(self.state.rows)
 
-    def newest(self) -> State:
+    def latest(self) -> State:
         self.records.publish()
         return State(rows_so_far(self.training))
 

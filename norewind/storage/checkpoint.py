@@ -29,7 +29,7 @@ __all__ = ["CheckpointError", "DamagedError", "checkpoints", "load", "save"]
 # Increased whenever a new version of norewind can no longer read the checkpoints of older ones.
 FORMAT = 12
 
-# The largest total size of a run's checkpoints in bytes. The newest is kept regardless of its size.
+# The largest total size of a run's checkpoints in bytes. The latest is kept regardless of its size.
 MAX_CHECKPOINT_BYTES = 100_000_000
 ARRAY = "stored as"
 _NAME = re.compile(r"(\d{15})-([0-9a-f]{16})\.safetensors")
@@ -44,7 +44,7 @@ class DamagedError(CheckpointError):
 
 
 def save(folder: Path | str, samples: int, run: Tree, extra: dict[str, Any] | None = None, keep: int = 3) -> Path:
-    """Write a checkpoint, and remove all but the newest ones.
+    """Write a checkpoint, and remove all but the latest ones.
 
     Args:
         folder: the folder of the run's checkpoints.
@@ -264,14 +264,14 @@ def _write(folder: Path, samples: int, arrays: dict[str, np.ndarray], extra: dic
 
 
 def _clean(path: Path, keep: int | None) -> None:
-    """Remove the checkpoints that a new one replaces: older ones beyond the newest `keep` or `MAX_CHECKPOINT_BYTES`."""
+    """Remove the checkpoints that a new one replaces: older ones beyond the latest `keep` or `MAX_CHECKPOINT_BYTES`."""
     samples, others = samples_of(path), [other for other in checkpoints(path.parent) if other != path]
     # Names are ordered by samples: of two with the same number, only the newly written one stays.
     twins = [other for other in others if samples_of(other) == samples]
     # A later checkpoint belongs to another process that took over while this one was paused: never remove it.
-    newest = [path, *(other for other in others[::-1] if samples_of(other) < samples)]
-    sizes = np.cumsum([old.lstat().st_size for old in newest])
-    too_many = [] if keep is None else newest[max(1, min(keep, int(np.sum(sizes <= MAX_CHECKPOINT_BYTES)))) :]
+    latest = [path, *(other for other in others[::-1] if samples_of(other) < samples)]
+    sizes = np.cumsum([old.lstat().st_size for old in latest])
+    too_many = [] if keep is None else latest[max(1, min(keep, int(np.sum(sizes <= MAX_CHECKPOINT_BYTES)))) :]
     for old in [*twins, *too_many]:
         old.unlink(missing_ok=True)
 

@@ -52,11 +52,11 @@ class BaseSource(ABC):
     def catch_up(self) -> None:  # noqa: B027 (by default, nothing is to be done)
         """Move to the position that was passed to `start`."""
 
-    def set_patience(self, patience: float | None) -> None:
+    def set_timeout(self, timeout: float | None) -> None:
         """Set how long to wait for records from now on.
 
         Args:
-            patience: the time in seconds; None to wait indefinitely. Data that is already available is read even
+            timeout: the time in seconds; None to wait indefinitely. Data that is already available is read even
                 if it is 0.
 
         Raises:
@@ -64,7 +64,7 @@ class BaseSource(ABC):
         """
         if self.closed:
             raise ValueError(f"{self.name} is closed, so no more samples can be taken. Open a new stream.")
-        self.deadline, self.late = None if patience is None else time.monotonic() + patience, False
+        self.deadline, self.late = None if timeout is None else time.monotonic() + timeout, False
 
     @abstractmethod
     def peek(self, count: int = 1) -> list[Any]:

@@ -173,7 +173,7 @@ class Source(BaseSource):
 
     def preview(self, count: int) -> list[bytes]:
         # All of a file can be read now, but the sender of a pipe may wait for the answer to its first row.
-        self.set_patience(PREVIEW_SECONDS if self.size is None else None)
+        self.set_timeout(PREVIEW_SECONDS if self.size is None else None)
         while self.buffer.count(b"\n") < count and len(self.buffer) <= MAX_LINE_BYTES + BLOCK_BYTES and self.fill():
             pass
         *lines, rest = bytes(self.buffer).split(b"\n")

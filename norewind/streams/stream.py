@@ -36,7 +36,7 @@ class Samples(NamedTuple):
             values that had to be forecast h rows earlier. NaN is an unknown target, from which nothing can be learned.
         scales: the mean and standard deviation that each target was standardised with, as known when it had to be
             forecast: float64 of shape (n, targets, 2). NaN while there are too few values. None for symbols.
-        last: the persistence forecast of the targets: the newest value of each target's column known at that time,
+        last: the persistence forecast of the targets: the latest value of each target's column known at that time,
             standardised like the target. None for symbols.
         scales_after: the scales known after each row. Forecasts made at that row are expressed in them.
         values: the targets as they were sent, in float64; a category is given by its number. NaN is a missing value.
@@ -111,14 +111,14 @@ class Stream(ABC):
         return 0
 
     @abstractmethod
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
+    def take(self, count: int, timeout: float | None = None) -> Samples | None:
         """Return the next samples.
 
         Samples that precede bad input are returned first; the next call raises the error.
 
         Args:
-            count: the number of samples. Fewer are returned at the end of the stream or when `patience` runs out.
-            patience: how many seconds to wait for samples; None to wait indefinitely.
+            count: the number of samples. Fewer are returned at the end of the stream or when `timeout` runs out.
+            timeout: how many seconds to wait for samples; None to wait indefinitely.
 
         Returns:
             The samples, with arrays of length 0 if none have arrived in time; None if the stream has ended and no

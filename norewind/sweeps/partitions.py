@@ -2,7 +2,7 @@
 
 Workers join a Kafka group only to divide the partitions among themselves. The run of a partition is
 a folder on storage that all workers share. A worker that is assigned a partition continues from its
-newest checkpoint, which holds its offset. A worker that has to give up a partition saves it and
+latest checkpoint, which holds its offset. A worker that has to give up a partition saves it and
 releases the folder before the group assigns it to another worker.
 """
 

@@ -93,7 +93,7 @@ def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
     """
     begun = [shard for shard in shard_folders(path, shards) if (shard / METRICS).exists()]
     lines = [lines[-1] for shard in begun if (lines := read_log(shard / METRICS))]
-    newest = [saved[-1] for shard in begun if (saved := checkpoints(shard / CHECKPOINTS))]
+    latest = [saved[-1] for shard in begun if (saved := checkpoints(shard / CHECKPOINTS))]
 
     def over_all(entry: str) -> float | None:
         known = [(line[entry], line["samples"]) for line in lines if line.get(entry) is not None]
@@ -101,5 +101,5 @@ def shard_summary(path: Path, shards: int, name: Callable[[bytes], Any]) -> str:
 
     names = {"mean": "mean loss", "loss": "in the last intervals", "baseline": SIMPLE_FORECASTS["baseline"]}
     losses = [f"{name} {loss:.4f}" for entry, name in names.items() if (loss := over_all(entry)) is not None]
-    samples = counted(sum(read_metadata(path)["samples"] for path in newest), "sample")
+    samples = counted(sum(read_metadata(path)["samples"] for path in latest), "sample")
     return f"{', '.join([samples, *losses])}.\n{worst_keys(begun, name)}"

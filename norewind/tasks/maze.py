@@ -127,7 +127,7 @@ class ActorState(NamedTuple):
     Attributes:
         run: the run of the learner.
         place: the state of the environment.
-        x: the newest observation.
+        x: the latest observation.
         key: the PRNG key of the next actions.
     """
 

@@ -11,7 +11,7 @@ from norewind.core.trees import Tree, is_prng_key
 from norewind.testing.examples import Example
 
 # The most signs to enumerate: 2²⁰ paths.
-MOST_SIGNS = 20
+MAX_SIGNS = 20
 
 
 def path_signs(path: jax.Array, like: Tree) -> tuple[Tree, jax.Array]:
@@ -111,10 +111,10 @@ def sign_paths(carry: Tree, bits_per_key: int | np.ndarray) -> Tree:
     keys = sum(leaf.size for leaf in jax.tree.leaves(carry) if is_prng_key(leaf))
     bits = np.broadcast_to(bits_per_key, (keys,))
     signs = int(bits.sum())
-    if signs > MOST_SIGNS:
+    if signs > MAX_SIGNS:
         raise ValueError(
             f"the noise consists of {signs} signs, and 2^{signs} paths are too many to enumerate (at most "
-            f"2^{MOST_SIGNS}). Use a smaller model or fewer samples, or sample paths with check_unbiased(..., "
+            f"2^{MAX_SIGNS}). Use a smaller model or fewer samples, or sample paths with check_unbiased(..., "
             "draws=10_000)."
         )
     paths = np.arange(2**signs, dtype=np.uint32)

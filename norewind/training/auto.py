@@ -132,7 +132,7 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
 
 
 def series_of_key(shape: "StreamShape") -> tuple["LeastSquares", Any]:
-    """Return a learner of the series of one key, and its run: least squares on the newest rows.
+    """Return a learner of the series of one key, and its run: least squares on the latest rows.
 
     A single key has few rows. Least squares learns from tens of them what a network learns
     from thousands.

@@ -23,7 +23,7 @@ from norewind.core.run import Run
 from norewind.fleets.fleet import Fleet
 from norewind.learners.ahead import AheadLearner
 from norewind.learners.learner import BaseLearner, Learner, RowLearner
-from norewind.learners.online import SHORTEST_CHUNK, OnlineLearner, init_online, online
+from norewind.learners.online import MIN_CHUNK, OnlineLearner, init_online, online
 from norewind.learners.packing import PackedLearner
 from norewind.training import registry
 from norewind.training.open_stream import StreamShape, method_of
@@ -217,7 +217,7 @@ def bytes_of(settings: Settings, shape: StreamShape) -> float:
         run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(init)))
     except (OverflowError, MemoryError, TypeError):  # JAX raises a TypeError for too many random numbers
         return inf
-    return COPIES * (run + intervals + experts * pending_rows) + max(SHORTEST_CHUNK, window) * row * width
+    return COPIES * (run + intervals + experts * pending_rows) + max(MIN_CHUNK, window) * row * width
 
 
 def available_bytes() -> int:

@@ -60,7 +60,7 @@ def fit(
     `loss` since the last line and the `mean` from the start, the norm of the `carry`, and
     `seconds`. With a folder, lines are appended to metrics.jsonl there, and checkpoints are
     written along the way and at the end. Called again with the same folder, `fit` continues
-    from the newest checkpoint: bit for bit as if it had never been interrupted.
+    from the latest checkpoint: bit for bit as if it had never been interrupted.
 
     Args:
         stream: an iterable of (x, target) pairs, which must start from the beginning again when training continues
@@ -186,7 +186,7 @@ class IteratedStream(Stream):
         self._items = items
         self._pairs = islice(iter(pairs), items, None)
 
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
+    def take(self, count: int, timeout: float | None = None) -> Samples | None:
         pairs = list(islice(self._pairs, count))
         pairs = pairs[: len(pairs) // self._window * self._window]
         if not pairs:

@@ -28,7 +28,7 @@ CURVE = "curve.png"
 # The file that one process holds at a time. Its content marks the folder as a run folder.
 LOCK_FILE, MARKER = "lock", b"This folder belongs to a run of norewind.\n"
 COLUMNS = "columns.json"
-STRETCH = "stretch.png"
+RECENT_FIGURE = "recent.png"
 FORECAST = "forecast.png"
 BY_STEP = "by_step.png"
 # The folder of the run folders of shards.
@@ -112,8 +112,8 @@ def read_checkpoint(path: Path) -> SavedRun:
     return saved
 
 
-def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda line: None) -> SavedRun | None:
-    """Return the newest checkpoint in a run folder; None if there is none.
+def latest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda line: None) -> SavedRun | None:
+    """Return the latest checkpoint in a run folder; None if there is none.
 
     Args:
         folder: the run folder.
@@ -130,7 +130,7 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda
         except DamagedError as error:
             if not os.path.lexists(path):
                 # Another process is training the run and has replaced this checkpoint with a newer one.
-                return newest_checkpoint(folder, damaged, say)
+                return latest_checkpoint(folder, damaged, say)
             if damaged == "stop":
                 raise CheckpointError(f"{error} To skip it: norewind resume {folder} --damaged skip") from None
             say(f"{error} Continuing from the previous one.")
@@ -145,7 +145,7 @@ def newest_checkpoint(folder: Path, damaged: Damaged = "stop", say: Say = lambda
 
 
 def last_good_checkpoint(folder: Path) -> Path | None:
-    """Return the newest checkpoint that was not written while the loss was above the baseline."""
+    """Return the latest checkpoint that was not written while the loss was above the baseline."""
     for path in reversed(checkpoints(folder / CHECKPOINTS)):
         with suppress(CheckpointError):
             if not read_checkpoint(path).entries["divergence"]["bad"]:
@@ -165,13 +165,13 @@ def read_settings(folder: Path) -> Settings:
 
 
 def saved_run(folder: Path) -> tuple[Settings, SavedRun]:
-    """Return the settings and the newest checkpoint of a run folder.
+    """Return the settings and the latest checkpoint of a run folder.
 
     Raises:
         CheckpointError: there is no checkpoint, or it is damaged.
         SettingsError: there are no settings, or they differ from those of the checkpoint.
     """
-    saved = newest_checkpoint(folder)
+    saved = latest_checkpoint(folder)
     settings = read_settings(folder)
     if saved is None:
         raise CheckpointError(f"{folder} has no checkpoint yet. Train it first: norewind resume {folder}")
@@ -191,14 +191,14 @@ class RunFolder:
         say: called with messages for the user.
 
     Attributes:
-        saved: the newest checkpoint at the time of entering; None if there was none.
+        saved: the latest checkpoint at the time of entering; None if there was none.
         entries: its entries other than the run.
         is_new: whether the run is new, so that `begin` saves its settings.
 
     Raises:
         FolderInUse: on entering, if another process holds the folder.
         SettingsError: on entering, if the folder has other files, or holds a run although it must be new.
-        CheckpointError: on entering, if the newest checkpoint is damaged.
+        CheckpointError: on entering, if the latest checkpoint is damaged.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class RunFolder:
                 raise SettingsError(
                     f"{self.path} already holds a run: norewind resume {self.path}, or choose another folder."
                 )
-            self._find_newest()
+            self._find_latest()
             self.is_new = self.saved is None and self._mode != "resume"
             before = self.entries.get("jax", jax.__version__)
             if before != jax.__version__:
@@ -260,10 +260,10 @@ class RunFolder:
         for later in checkpoints(self.path / CHECKPOINTS):
             if later != path and (path is None or samples_of(later) >= samples_of(path)):
                 later.unlink()
-        self._find_newest()
+        self._find_latest()
 
-    def _find_newest(self) -> None:
-        self.saved = newest_checkpoint(self.path, self.damaged, self.say)
+    def _find_latest(self) -> None:
+        self.saved = latest_checkpoint(self.path, self.damaged, self.say)
         self.entries = self.saved.entries if self.saved else {}
 
     def begin(self, settings: Settings, columns: dict[str, Any] | None = None) -> None:
@@ -281,7 +281,7 @@ class RunFolder:
             write_atomically(self.path / COLUMNS, text.encode())
 
     def log(self, name: str) -> "Log":
-        """Return a log, continued at its length in the newest checkpoint.
+        """Return a log, continued at its length in the latest checkpoint.
 
         Args:
             name: the name of its file.
@@ -308,7 +308,7 @@ class RunFolder:
 
     @property
     def oldest(self) -> int:
-        """The number of samples of the oldest checkpoint, after waiting for the newest."""
+        """The number of samples of the oldest checkpoint, after waiting for the latest."""
         self.writer.wait()
         paths = checkpoints(self.path / CHECKPOINTS)
         return samples_of(paths[0]) if paths else 0

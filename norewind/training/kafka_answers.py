@@ -39,7 +39,7 @@ def answering(
     Args:
         settings: where predictions are sent, and how often checkpoints are written.
         folder: the run folder, entered by the caller.
-        continues: continue from the newest checkpoint if the brokers have forgotten the last commit.
+        continues: continue from the latest checkpoint if the brokers have forgotten the last commit.
         stop: called while waiting for the brokers. Once it returns True, errors are raised immediately.
     """
     if not settings.predictions.startswith(SCHEME):
@@ -104,7 +104,7 @@ class Answers:
 
         Args:
             folder: the run folder.
-            continues: continue from the newest checkpoint if the brokers have forgotten the last commit.
+            continues: continue from the latest checkpoint if the brokers have forgotten the last commit.
 
         Raises:
             StreamError: the committed checkpoint is not in the folder, or the brokers have forgotten it.
@@ -125,7 +125,7 @@ class Answers:
         elif self._note.exists() and not continues:
             raise StreamError(
                 f"the brokers no longer know how far the group {self._group!r} has answered. (They forget it after "
-                "a week without answers.) To continue from the newest checkpoint, whose answers were committed unless "
+                "a week without answers.) To continue from the latest checkpoint, whose answers were committed unless "
                 f"the run was killed just then: norewind resume {folder.path} --continues."
             )
         elif not self._note.exists():

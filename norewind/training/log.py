@@ -1,4 +1,4 @@
-"""Logs of a run: JSON lines that only grow, and are cut back to the newest checkpoint."""
+"""Logs of a run: JSON lines that only grow, and are cut back to the latest checkpoint."""
 
 import json
 import os

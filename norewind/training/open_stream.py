@@ -30,7 +30,7 @@ class StreamShape(NamedTuple):
         symbols: whether it is a stream of symbols.
         targets: the targets of one step.
         steps: the numbers of rows ahead to forecast.
-        known: the indices of the inputs that are the newest values of the targets; empty unless all targets have one.
+        known: the indices of the inputs that are the latest values of the targets; empty unless all targets have one.
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
         previous: how many of the last inputs say which class came last.

@@ -29,7 +29,7 @@ class RunProgress:
         unit: the unit of its losses.
         simple: the names of simple forecasts to compare with, by their entries in a line of metrics.
         first: the number of samples before those that the losses are averaged over.
-        last: the number of samples at the newest line of metrics.
+        last: the number of samples at the latest line of metrics.
         last_printed: the time of the last line printed about the run.
         losses: the losses of the run and of simple forecasts, all averaged over the same samples.
     """

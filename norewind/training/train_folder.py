@@ -38,10 +38,10 @@ def train_folder(
     progress: Progress | None = None,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
 ) -> tuple[FitResult, OpenedStream]:
-    """Train in a run folder, from its newest checkpoint if it has one.
+    """Train in a run folder, from its latest checkpoint if it has one.
 
     Args:
-        settings: the stream, the model, and where predictions go. They must fit the newest checkpoint.
+        settings: the stream, the model, and where predictions go. They must fit the latest checkpoint.
         folder: the run folder, entered by the caller.
         continues: the source starts where the checkpoint was written, instead of at its beginning.
         source: a source to use instead of the one that the settings name.

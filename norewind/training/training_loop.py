@@ -47,7 +47,7 @@ class Training:
         folder: an entered run folder to write to; None to write nothing.
 
     Attributes:
-        run: always the newest run of the learner.
+        run: always the latest run of the learner.
         tally: the sums of losses.
         divergence: the state of the detection of divergence.
 

@@ -29,7 +29,7 @@ class WindowedStream:
 
     Attributes:
         predicted: the number of samples that have been predicted.
-        partial_window: the newest samples, which do not fill a window yet; None if there are none.
+        partial_window: the latest samples, which do not fill a window yet; None if there are none.
         predicted_early: how many samples of the partial window have been predicted.
 
     Raises:
@@ -62,20 +62,20 @@ class WindowedStream:
             problem = f"the rows that wait for their window have {inputs} inputs, not {self.stream.width}"
             raise damaged_checkpoint(path, problem)
 
-    def take(self, windows: int, patience: float | None = None) -> Samples | None:
+    def take(self, windows: int, timeout: float | None = None) -> Samples | None:
         """Return the samples of the next windows, in order; None at the end of the stream.
 
         Args:
             windows: the maximum number of windows.
-            patience: how many seconds to wait; None to wait indefinitely.
+            timeout: how many seconds to wait; None to wait indefinitely.
 
         Raises:
             StreamError: the input is bad, or the partial window differs in kind from the samples that follow.
         """
         held, wanted = sample_count(self.partial_window), windows * self.window
         # Without a pause, an idle stream would be polled continuously.
-        patience = None if patience is None else max(patience, 0.01)
-        new = self.stream.take(wanted - held, patience) if held < wanted else None
+        timeout = None if timeout is None else max(timeout, 0.01)
+        new = self.stream.take(wanted - held, timeout) if held < wanted else None
         if new is None and held < self.window:
             return None
         parts = [part for part in (self.partial_window, new) if part is not None]

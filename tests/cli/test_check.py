@@ -8,7 +8,7 @@ from pathlib import Path
 import filelock
 import pytest
 from kept_runs import ALL, RUNS, unpack
-from run_folders import newest, norewind
+from run_folders import latest, norewind
 
 from norewind.storage import checkpoint
 from norewind.storage.checkpoint import CheckpointError, read
@@ -72,7 +72,7 @@ def test_the_kept_runs_are_read_or_rejected_by_name(kept, capsys, kind):
 
 def test_the_kept_runs_have_this_format(kept):
     """Remove this test in the commit that reads older formats; remake the runs if older ones are to be rejected."""
-    read(newest(kept("rows")))
+    read(latest(kept("rows")))
 
 
 def cut(path: Path) -> None:
@@ -95,7 +95,7 @@ def flip_all(run: Path) -> None:
 
 
 def rename(run: Path) -> None:
-    newest(run).rename(run / "checkpoints/copy.safetensors")
+    latest(run).rename(run / "checkpoints/copy.safetensors")
 
 
 def on(name, change):
@@ -134,8 +134,8 @@ DAMAGES = [
     ("rows", edit("settings.toml", '"symbol"', '"line"'), "per = 'line'", "cannot be"),
     ("rows", on("columns.json", cut), "columns.json: missing or damaged", NOT_KEPT),
     ("rows", on("columns.json", Path.unlink), "columns.json: missing or damaged", NOT_KEPT),
-    ("rows", lambda run: flip(newest(run)), "do not match the checksum", "continue from 100 samples (--damaged skip)"),
-    ("rows", lambda run: cut(newest(run)), "do not match the checksum", "continue from 100 samples (--damaged skip)"),
+    ("rows", lambda run: flip(latest(run)), "do not match the checksum", "continue from 100 samples (--damaged skip)"),
+    ("rows", lambda run: cut(latest(run)), "do not match the checksum", "continue from 100 samples (--damaged skip)"),
     ("rows", flip_oldest, "do not match the checksum", "a newer one is good"),
     ("rows", flip_all, "do not match the checksum", "no checkpoint is left"),
     ("rows", rename, "copy.safetensors: not the name of a checkpoint", "rename it back"),
@@ -154,7 +154,7 @@ DAMAGES = [
     ("fleet", in_keys(NO_KEY), "the checkpoint has 120 samples", "cannot be continued"),
     ("fleet", in_keys("UPDATE about SET value = 'other'"), "trained with another model", "cannot be continued"),
     ("shards", on("shards/0001", shutil.rmtree), "0001: the shard is missing", "starts it over"),
-    ("shards", lambda run: flip(newest(run / "shards/0000")), "shards/0000/checkpoints", "(--damaged skip)"),
+    ("shards", lambda run: flip(latest(run / "shards/0000")), "shards/0000/checkpoints", "(--damaged skip)"),
 ]  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def test_partitions_are_checked_one_by_one(kept, capsys):
         shutil.copytree(run, f"workers/partition-{number}")
     code, said = checked(capsys, Path("workers"))
     assert (code, said.count("nothing is wrong")) == (0, 2)
-    cut(newest(Path("workers/partition-1")))
+    cut(latest(Path("workers/partition-1")))
     code, said = checked(capsys, Path("workers"))
     assert (code, said.count("nothing is wrong"), said.count("partition-1/checkpoints")) == (1, 1, 1)
 
@@ -217,7 +217,7 @@ def test_a_checkpoint_of_another_version_is_named(kept, capsys, monkeypatch):
     assert code == 1
     assert f"was written by norewind {checkpoint.norewind.__version__}" in said
     with pytest.raises(CheckpointError, match="was written by norewind"):
-        read(newest(run))
+        read(latest(run))
 
 
 def test_a_run_without_samples_is_neither_damaged_nor_used(tmp_path, capsys):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from run_folders import SMALL, assert_rejected, newest, norewind
+from run_folders import SMALL, assert_rejected, latest, norewind
 
 from norewind.cli.common import StopOnSignal
 
@@ -68,7 +68,7 @@ def test_a_run_with_closed_standard_output_and_error(whole, tmp_path):
     base = [sys.executable, "-m", "norewind", "train", str(whole / "text"), *map(str, SMALL)]
     quiet = subprocess.run([*base, "--out", str(tmp_path / "a")], preexec_fn=lambda: os.close(2), check=False)
     assert quiet.returncode == 0
-    assert int(newest(tmp_path / "a").name[:15]) == 2_001
+    assert int(latest(tmp_path / "a").name[:15]) == 2_001
     asked = [*base, "--out", str(tmp_path / "b"), "--predictions", "stdout"]
     ended = subprocess.run(asked, preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, check=False)
     assert ended.returncode == 1

@@ -41,7 +41,7 @@ def test_beyond_the_horizon_forecasts_replace_rows(wave, tmp_path, capsys):
     entry = result.entries[0]
     assert (entry["for"], entry["step"]) == (ROWS + 1, 1)
     assert entry["forecast"] == read_log(run / "predictions.jsonl")[-1]["forecast"]
-    # The deviation is that of the newest errors, and grows with the step, since errors add up.
+    # The deviation is that of the latest errors, and grows with the step, since errors add up.
     entries = [entry for entry in read_log(run / "predictions.jsonl") if "prediction" in entry]
     squares = np.array([[(e["prediction"][c] - e["target"][c]) ** 2 for c in "xy"] for e in entries])
     weights = ERROR_DECAY ** np.arange(len(squares))[::-1, None]
@@ -83,23 +83,23 @@ def test_the_default_is_the_horizon_and_a_warning_says_how_it_goes_on(tmp_path, 
         load(run).forecast(2)
 
 
-def test_variances_of_all_steps_are_those_forecast_at_the_newest_row(wave, tmp_path, capsys):
+def test_variances_of_all_steps_are_those_forecast_at_the_latest_row(wave, tmp_path, capsys):
     run = tmp_path / "run"
     options = ("--method", "rtrl", *OPTIONS, "--horizon", 6, "--loss", "gaussian")
     assert norewind("train", wave, "--out", run, *options) == 0
-    newest = read_log(run / "predictions.jsonl")[-1]
+    latest = read_log(run / "predictions.jsonl")[-1]
     capsys.readouterr()
     assert norewind("forecast", run, "--format", "csv", "--figure", tmp_path / "next.png") == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [int(row["row"]) for row in rows] == list(range(ROWS + 1, ROWS + 7))
     for step, row in enumerate(rows, 1):
         for column in "xy":
-            assert float(row[column]) == pytest.approx(newest["forecast"][str(step)][column], rel=1e-6)
-            assert float(row[f"{column} deviation"]) == pytest.approx(newest["deviation"][str(step)][column], rel=1e-6)
+            assert float(row[column]) == pytest.approx(latest["forecast"][str(step)][column], rel=1e-6)
+            assert float(row[f"{column} deviation"]) == pytest.approx(latest["deviation"][str(step)][column], rel=1e-6)
 
 
 def test_a_random_walk_is_forecast_to_stay_where_it_is(tmp_path):
-    """The newest rows count, for all of the next eight rows."""
+    """The latest rows count, for all of the next eight rows."""
     walk = 50 + np.cumsum(np.random.default_rng(0).normal(size=400))
     source, run = tmp_path / "walk.csv", tmp_path / "run"
     source.write_text("x\n" + "".join(f"{value:.3f}\n" for value in walk))
@@ -158,15 +158,15 @@ def test_the_next_class_is_the_one_that_was_forecast(tmp_path, capsys, method):
     options = ("--method", method, *(("--budget", 1, "--quiet") if method == "auto" else MODEST))
     options += ("--predictions", "file", "--loss", "classes", "--targets", "mode", "--horizon", 2)
     assert norewind("train", path, "--out", run, *options) == 0
-    newest = read_log(run / "predictions.jsonl")[-1]
-    assert newest["for"] == {"1": 61, "2": 62}
+    latest = read_log(run / "predictions.jsonl")[-1]
+    assert latest["for"] == {"1": 61, "2": 62}
     capsys.readouterr()
     assert norewind("forecast", run) == 0
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [entry["for"] for entry in entries] == [61, 62]
     for step, entry in zip("12", entries, strict=True):
-        assert entry["forecast"] == newest["forecast"][step]
-        assert entry["probability"] == pytest.approx(newest["probability"][step], abs=2e-6)
+        assert entry["forecast"] == latest["forecast"][step]
+        assert entry["probability"] == pytest.approx(latest["probability"][step], abs=2e-6)
     assert norewind("forecast", run, "--format", "csv") == 0
     assert capsys.readouterr().out.splitlines()[0] == "row,forecast,probability"
     assert_rejected(capsys, norewind("forecast", run, "--steps", 3), "--horizon 3")

@@ -1,4 +1,4 @@
-"""A horizon means all steps up to it, and the next rows are forecast as they were at the newest row."""
+"""A horizon means all steps up to it, and the next rows are forecast as they were at the latest row."""
 
 from itertools import pairwise
 
@@ -26,12 +26,12 @@ def source(tmp_path_factory):
 
 
 @pytest.mark.parametrize("method", OPTIONS)
-def test_the_next_rows_are_those_forecast_at_the_newest_row(source, tmp_path, method):
+def test_the_next_rows_are_those_forecast_at_the_latest_row(source, tmp_path, method):
     run, options = tmp_path / "run", (*OPTIONS[method], "--predictions", "file")
     assert norewind("train", source, "--out", run, "--horizon", 4, *options) == 0
     entries = read_log(run / "predictions.jsonl")
     assert entries[20]["for"] == {"1": 22, "2": 23, "3": 24, "4": 25}
-    # The prediction of a row is its newest forecast.
+    # The prediction of a row is its latest forecast.
     for before, entry in pairwise(entries[20:]):
         assert entry["prediction"] == before["forecast"]["1"]
     result = forecast(*saved_run(run))

@@ -52,7 +52,7 @@ def learned():
 
 def state_of(model, ask):
     """All that an answer depends on."""
-    weights = model._hedge.errors, model._hedge.gap, model._newest
+    weights = model._hedge.errors, model._hedge.gap, model._latest
     return repr((model._model.samples, weights, ask(model, ROWS[40])))
 
 

@@ -110,7 +110,7 @@ def test_in_the_service(tmp_path, values, capsys):
     assert assert_run_misses_are_bounded(entries, values, 2, "x") > 200
 
 
-def test_forecasts_have_the_intervals_of_the_newest_row(tmp_path, capsys):
+def test_forecasts_have_the_intervals_of_the_latest_row(tmp_path, capsys):
     random = np.random.default_rng(0)
     rows = [{"x": 5 + value, "y": value} for value in random.normal(size=120)]
     model = Forecaster(["x", "y"], horizon=3, **MODEL).fit(rows)

@@ -52,7 +52,7 @@ def plain(run, xs, fresh=False):
     shape = StreamShape(256, 256, True) if symbols else StreamShape(2, 2, False, targets=2, steps=(1,))
     trained = predict.training_at_end(settings, saved).run
     inner = trained if symbols else trained.run
-    state = inner.initial_state if fresh else inner.state if symbols else inner.newest_state
+    state = inner.initial_state if fresh else inner.state if symbols else inner.latest_state
     transition = cell_of(settings, shape).transition
     outputs = []
     for x in xs:

@@ -75,11 +75,11 @@ def test_on_unpredictable_rows_the_error_is_hardly_above_that_of_the_last_number
     """On levels that jump, the errors of the model are several times those of repeating the previous number."""
     rng = np.random.default_rng(0)
     numbers = np.repeat(rng.choice([0.0, 1.0, 100.0], 60), 5) + rng.normal(scale=0.01, size=300)
-    model, newest, total, simple = ours.RiverRegressor(**SMALL), 0.0, 0.0, 0.0
+    model, latest, total, simple = ours.RiverRegressor(**SMALL), 0.0, 0.0, 0.0
     for y in numbers.tolist():
-        total, simple = total + abs(model.predict_one({"a": 1.0}) - y), simple + abs(newest - y)
+        total, simple = total + abs(model.predict_one({"a": 1.0}) - y), simple + abs(latest - y)
         model.learn_one({"a": 1.0}, y)
-        newest = y
+        latest = y
     assert model._hedge.errors[0] > 1.3 * simple
     assert total < 1.1 * simple
 

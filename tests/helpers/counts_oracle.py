@@ -133,15 +133,15 @@ class Oracle:
             hashed = 0
             for i in range(least):
                 hashed = (hashed + self.recent(i) + 1) * 0x2F0B4C47 % WORD
-            newest = scrambled(hashed) % self.number_of_places
-            candidate = places.get(newest, 0)
+            latest = scrambled(hashed) % self.number_of_places
+            candidate = places.get(latest, 0)
             if self.length < least and candidate:
                 common = 0
                 while common < min(32, candidate) and text[candidate - 1 - common] == self.recent(common):
                     common += 1
                 if common >= 4 and common > self.length:
                     self.length, self.pointer = common, candidate
-            places[newest] = len(text)
+            places[latest] = len(text)
         self.read_word(int(self.plan.classes[x]))
         if self.plan.classes[x] == 1:
             self.lines = [self.lines[1], []]

@@ -5,7 +5,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from norewind.learners.intervals import GAIN, LARGEST
+from norewind.learners.intervals import GAIN, MAX_THRESHOLD
 
 LEVELS = (0.5, 0.9)
 
@@ -28,7 +28,7 @@ def assert_misses_are_bounded(intervals, values, step: int) -> int:
         bounds = [interval[str(level)] for interval, _ in pairs]
         below = [low is not None and value < low for (low, _), (_, value) in zip(bounds, pairs, strict=True)]
         above = [high is not None and value > high for (_, high), (_, value) in zip(bounds, pairs, strict=True)]
-        most = tail * np.arange(1, len(pairs) + 1) + (LARGEST - first) / gain + (1 - tail) * max(1, step)
+        most = tail * np.arange(1, len(pairs) + 1) + (MAX_THRESHOLD - first) / gain + (1 - tail) * max(1, step)
         for missed in (below, above):
             assert (np.cumsum(missed) <= most).all()
     return len(pairs)

@@ -64,7 +64,7 @@ class KafkaModel:
         order: the steps of a checkpoint.
         lock: whether a second process must wait for the folder. It cannot on every shared file system.
         fences: whether brokers reject a producer whose transactional id another one has taken.
-        returns: whether a process begins at the committed checkpoint, instead of the newest one.
+        returns: whether a process begins at the committed checkpoint, instead of the latest one.
         removes_later: whether a new checkpoint also removes those with a later position.
     """
 
@@ -132,8 +132,8 @@ class KafkaModel:
     def cleaned(self, there, name):
         """With `keep=1`: the new checkpoint, and none that it replaces."""
         if self.removes_later:
-            newest = max(there)
-            return frozenset(c for c in there if c in (name, newest))
+            latest = max(there)
+            return frozenset(c for c in there if c in (name, latest))
         return frozenset(c for c in there if c == name or c[0] > name[0])
 
     def _next(self, process):

@@ -89,7 +89,7 @@ def comparable(value):
     return (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value
 
 
-def newest(run: Path) -> Path:
+def latest(run: Path) -> Path:
     return checkpoints(run / "checkpoints")[-1]
 
 

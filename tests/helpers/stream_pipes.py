@@ -80,17 +80,17 @@ def one_by_one(samples):
     ]
 
 
-def drain(stream, counts=(1,), patience=None):
+def drain(stream, counts=(1,), timeout=None):
     """Return all samples, the position after every take, and where it ended or with which error."""
     samples, positions = [], {0: saved(stream.position())}
     try:
         with stream:
             for count in cycle(counts):
-                taken = stream.take(count, patience)
+                taken = stream.take(count, timeout)
                 if taken is None:
-                    assert stream.take(count, patience) is None
+                    assert stream.take(count, timeout) is None
                     return samples, positions, (saved(stream.position()), stream.counts)
-                assert (0 if patience == 0 else 1) <= len(taken.xs) <= count
+                assert (0 if timeout == 0 else 1) <= len(taken.xs) <= count
                 samples += one_by_one(taken)
                 position = saved(stream.position())
                 assert positions.setdefault(len(samples), position) == position

@@ -109,11 +109,11 @@ def window_gradient(params, state, influence, xs, targets):
 
 
 def plain_loop(xs, targets, steps, size, gradient_of):
-    """At every row, learn from the newest window whose targets have arrived, then forecast from this row."""
+    """At every row, learn from the latest window whose targets have arrived, then forecast from this row."""
     params, state = model(len(steps))
     step = jax.jit(transition)
     influence = jax.tree.map(lambda leaf: jnp.zeros((3, *leaf.shape)), params)
-    newest_state, learned, forecasts, losses = state, None, [], []
+    latest_state, learned, forecasts, losses = state, None, [], []
     for t in range(len(xs)):
         if t % size == 0:
             come = [i for i in range(len(xs)) if i + steps[-1] <= t][-size:]
@@ -128,13 +128,13 @@ def plain_loop(xs, targets, steps, size, gradient_of):
                 rows = [xs[i] for i in come], later
                 gradient, state, influence = gradient_of(params, state, influence, *rows)
                 params = jax.tree.map(lambda leaf, slope: leaf - RATE * slope, params, gradient)
-        newest_state, forecast = step(params, newest_state, xs[t])
+        latest_state, forecast = step(params, latest_state, xs[t])
         forecasts.append(forecast)
         blocks = [
             (forecasts[t - ahead][2 * s : 2 * s + 2], targets[t][:2]) for s, ahead in enumerate(steps) if t >= ahead
         ]
         losses.append(sum(float(known_squared_error(*block)) for block in blocks))
-    return (params, state, newest_state), np.array(forecasts), np.array(losses)
+    return (params, state, latest_state), np.array(forecasts), np.array(losses)
 
 
 @pytest.mark.usefixtures("x64")
@@ -152,7 +152,7 @@ def test_it_is_the_plain_loop(method, steps):
             block = slice(2 * place, 2 * place + 2)
             np.testing.assert_array_equal(due[ahead:, block], made[:-ahead, block])
         np.testing.assert_allclose(seen, losses.reshape(-1, learner.window).sum(axis=1), rtol=1e-10, atol=1e-10)
-        assert_same((run.run.params, run.run.state, run.run.newest_state), after, 1e-10)
+        assert_same((run.run.params, run.run.state, run.run.latest_state), after, 1e-10)
         assert int(run.samples) == rows
         # Everything pending: the rows whose targets have not been learned from, and the forecasts of future rows.
         np.testing.assert_array_equal(run.xs, xs[rows - learner.delay : rows])
@@ -180,19 +180,19 @@ def test_one_row_ahead_is_the_learner_itself_on_shifted_pairs(method):
     learner, start = ahead_of(method, (1,))
     run, made, _, losses = scanned(learner, start, xs, targets)
     expected, their_losses, outputs = learner.learner.scan(
-        start.run._replace(newest_state=None), xs[:-1], targets[1:], outputs=True
+        start.run._replace(latest_state=None), xs[:-1], targets[1:], outputs=True
     )
     np.testing.assert_allclose(made[:-1], outputs, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(losses[1:], their_losses, rtol=1e-12, atol=1e-12)
     assert losses[0] == 0
-    assert_same(run.run._replace(newest_state=None), expected, 1e-12)
+    assert_same(run.run._replace(latest_state=None), expected, 1e-12)
 
 
-def test_without_learning_only_the_newest_state_moves():
+def test_without_learning_only_the_latest_state_moves():
     xs, targets = (part.astype(np.float32) for part in table())
     learner, start = ahead_of("bptt:4", (3,))
     trained, *_ = scanned(learner, start, xs, targets)
-    run, outputs = trained.run.newest_state, []
+    run, outputs = trained.run.latest_state, []
     for x in xs:
         run, output = transition(trained.run.params, run, x)
         outputs.append(output)
@@ -203,7 +203,7 @@ def test_without_learning_only_the_newest_state_moves():
             made, due = [*made, *parts[0][: last - first]], [*due, *parts[1][: last - first]]
         np.testing.assert_allclose(made, outputs, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(due, [*trained.outputs, *made[:-3]])
-        assert_same(after.run._replace(newest_state=None), trained.run._replace(newest_state=None))
+        assert_same(after.run._replace(latest_state=None), trained.run._replace(latest_state=None))
 
 
 def test_a_reset_begins_again_with_the_parameters_learned():
@@ -221,9 +221,9 @@ def test_bad_arguments_raise_errors(tmp_path):
             AheadLearner(ahead_of("rtrl", (1,))[0].learner, squared_error, steps)
     learner, run = ahead_of("rtrl", (1,))
     xs, targets = table()
-    for wrong in (run.run._replace(newest_state=None), {}), (run.run, {"resets": np.zeros(ROWS, bool)}):
-        with pytest.raises(ValueError, match="with `newest`, the run must have a `newest_state`"):
-            learner.learner.scan(wrong[0], xs, targets, newest=xs, **wrong[1])
+    for wrong in (run.run._replace(latest_state=None), {}), (run.run, {"resets": np.zeros(ROWS, bool)}):
+        with pytest.raises(ValueError, match="with `latest`, the run must have a `latest_state`"):
+            learner.learner.scan(wrong[0], xs, targets, latest=xs, **wrong[1])
     with pytest.raises(ValueError, match="forward: count is 31"):
         learner.learner.forward(run.run, xs, count=31)
     path = tmp_path / "rows.csv"
@@ -256,19 +256,19 @@ def test_numbers_that_are_not_finite_leave_the_run_before_them(method, bad):
         assert_same(caught.value.run, good)
 
 
-def test_the_last_good_run_keeps_its_newest_state():
+def test_the_last_good_run_keeps_its_latest_state():
     xs, targets = (part.astype(np.float32) for part in table())
     learner, start = ahead_of("rtrl", (3,))
     worse = xs.copy()
     worse[17] = np.inf
     with pytest.raises(NonFiniteError) as caught:
-        learner.learner.scan(start.run, xs[:-3], targets[3:], newest=worse[3:])
-    good, _, _ = learner.learner.scan(start.run, xs[:-3], targets[3:], newest=xs[3:], count=14)
+        learner.learner.scan(start.run, xs[:-3], targets[3:], latest=worse[3:])
+    good, _, _ = learner.learner.scan(start.run, xs[:-3], targets[3:], latest=xs[3:], count=14)
     assert caught.value.step == 15
     assert_same(caught.value.run, good, 1e-6)
 
 
-def test_skipped_numbers_leave_the_newest_state_finite():
+def test_skipped_numbers_leave_the_latest_state_finite():
     xs, targets = (part.astype(np.float32) for part in table())
     xs[17] = np.inf
     _, start = ahead_of("rtrl", (3,))
@@ -278,7 +278,7 @@ def test_skipped_numbers_leave_the_newest_state_finite():
     run, made, *_ = scanned(learner, start, xs, targets)
     assert int(run.run.skipped) == 1
     assert np.isfinite(made[18:]).all()
-    assert np.isfinite(run.run.newest_state).all()
+    assert np.isfinite(run.run.latest_state).all()
 
 
 # Nothing from the future.
@@ -297,7 +297,7 @@ def test_no_forecast_depends_on_a_later_row(method, steps):
         np.testing.assert_array_equal(other_due[: t + 1], due[: t + 1])
         whole = (t + 1) // learner.window
         np.testing.assert_array_equal(other_losses[:whole], losses[:whole])
-        # Every forecast does depend on the newest targets, which arrive with the first row of a window.
+        # Every forecast does depend on the latest targets, which arrive with the first row of a window.
         if t >= learner.delay and t % learner.window == 0 and np.isfinite(targets[t]).all():
             newer = targets.copy()
             newer[t] += 1

@@ -38,9 +38,9 @@ def test_they_are_learners(name, steps):
 
 
 def votes(xs, classes, row, step, window):
-    """The probabilities of three classes by the nearest rows whose class has come, newest first."""
-    newest = row - max(step, 1)
-    places = [place for place in range(newest, max(-1, newest - window), -1) if not np.isnan(classes[place + step])]
+    """The probabilities of three classes by the nearest rows whose class has come, latest first."""
+    latest = row - max(step, 1)
+    places = [place for place in range(latest, max(-1, latest - window), -1) if not np.isnan(classes[place + step])]
     sizes = ((xs[places] - xs[row]) ** 2).sum(axis=1)
     nearest = np.argsort(sizes, kind="stable")[: neighbours.NEIGHBOURS]
     shares = np.full(3, neighbours.PRIOR_VOTES / 3)

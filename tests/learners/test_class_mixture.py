@@ -7,8 +7,8 @@ import pytest
 from stream_pipes import Pipe
 
 from norewind.core.losses import known_cross_entropy
-from norewind.learners.class_least_squares import LEAST_SHARE, ClassLeastSquares
-from norewind.learners.class_mixture import CLASS_SWITCHING, KEPT_COUNT, LEAST_PROBABILITY, PRIOR_COUNT, ClassMixture
+from norewind.learners.class_least_squares import MIN_SHARE, ClassLeastSquares
+from norewind.learners.class_mixture import CLASS_SWITCHING, COUNT_DECAY, MIN_PROBABILITY, PRIOR_COUNT, ClassMixture
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.mixture import Member
@@ -69,10 +69,10 @@ def plain_loop(targets, logits, step):
 
         def learn(came, t=t):
             nonlocal weights
-            counts[:] = KEPT_COUNT * counts + np.eye(4)[came]
+            counts[:] = COUNT_DECAY * counts + np.eye(4)[came]
             before = classes[t - ahead] if t >= ahead else -1
             if before >= 0:
-                pairs[before] = KEPT_COUNT * pairs[before] + np.eye(4)[came]
+                pairs[before] = COUNT_DECAY * pairs[before] + np.eye(4)[came]
             if t >= step:
                 gained = weights * made[t - step][:, came]
                 weights = gained / gained.sum()
@@ -81,13 +81,13 @@ def plain_loop(targets, logits, step):
         came = -1 if np.isnan(target) else int(target)
         if step and came >= 0:
             learn(came)
-        latest = classes[-1] if classes else -1
-        classes.append(came if came >= 0 else latest)
-        newest = classes[-1] if step else latest
+        before = classes[-1] if classes else -1
+        classes.append(came if came >= 0 else before)
+        latest = classes[-1] if step else before
         of_all = counts / counts.sum()
-        after = of_all if newest < 0 else (pairs[newest] + of_all) / (pairs[newest] + of_all).sum()
+        after = of_all if latest < 0 else (pairs[latest] + of_all) / (pairs[latest] + of_all).sum()
         own = np.exp(logits[t]) / np.exp(logits[t]).sum()
-        made.append((1 - 4 * LEAST_PROBABILITY) * np.stack([of_all, after, own]) + LEAST_PROBABILITY)
+        made.append((1 - 4 * MIN_PROBABILITY) * np.stack([of_all, after, own]) + MIN_PROBABILITY)
         mixtures.append(weights @ made[t])
         if not step and came >= 0:
             learn(came)
@@ -141,7 +141,7 @@ def test_a_class_that_is_known_for_one_step_is_counted_but_teaches_only_the_weig
     some[60, unknown] = np.nan
     mixture = learner((1, 2))
     runs = [mixture.scan(mixture.init(), xs, known, count=61)[0].mixture for known in (targets, some)]
-    for name in ("classes", "pairs", "newest"):
+    for name in ("classes", "pairs", "latest"):
         np.testing.assert_array_equal(*(getattr(run, name) for run in runs), err_msg=name)
     whole, part = (run.log_weights for run in runs)
     np.testing.assert_array_equal(part[1 - unknown], whole[1 - unknown])
@@ -160,7 +160,7 @@ def test_no_class_is_read_before_it_is_due():
         assert not np.array_equal(found[t], made[t])
 
 
-def test_a_new_sequence_does_not_know_the_newest_class():
+def test_a_new_sequence_does_not_know_the_latest_class():
     xs, targets = table((1,))
     mixture = ClassMixture([], 4, (1,))
     run, _, _ = mixture.scan(mixture.init(), xs, targets)
@@ -226,10 +226,10 @@ def test_least_squares_of_classes_are_those_of_ones_and_zeros():
     run, losses, (made, _) = squares.scan(squares.init(), xs, targets, outputs=True)
     other, expected, (shares, _) = numbers.scan(numbers.init(), xs, hot.reshape(80, 6), outputs=True)
     np.testing.assert_array_equal(losses, expected)
-    np.testing.assert_array_equal(made, np.log(np.maximum(shares, LEAST_SHARE)))
+    np.testing.assert_array_equal(made, np.log(np.maximum(shares, MIN_SHARE)))
     np.testing.assert_array_equal(squares.upcoming(run)[[0, 3]].ravel(), made[-1])
     shares = numbers.forward(other, xs)[1][0]
-    np.testing.assert_array_equal(squares.forward(run, xs)[1][0], np.log(np.maximum(shares, LEAST_SHARE)))
+    np.testing.assert_array_equal(squares.forward(run, xs)[1][0], np.log(np.maximum(shares, MIN_SHARE)))
 
 
 def test_cross_entropy_of_known_classes():
@@ -286,7 +286,7 @@ def test_accuracies_are_those_of_their_definition(horizon):
 
 
 @pytest.mark.parametrize("horizon", [0, 2])
-def test_the_newest_rows_have_their_class_its_forecast_and_its_probability(horizon, tmp_path):
+def test_the_latest_rows_have_their_class_its_forecast_and_its_probability(horizon, tmp_path):
     rng = np.random.default_rng(2)
     targets = rng.integers(3, size=(450, 1)).astype(np.float32)
     targets[[5, 440]] = np.nan
@@ -297,15 +297,15 @@ def test_the_newest_rows_have_their_class_its_forecast_and_its_probability(horiz
     for cut in np.split(np.arange(450), [1, 7, 300, 301, 440]):
         own = Forecasts(*(part[cut] for part in outputs))
         parts.add(Samples(targets[cut], targets[cut], values=targets[cut].astype(float)), own)
-    stretch = whole.state.stretch
-    np.testing.assert_array_equal(parts.state.stretch, stretch)
-    assert len(stretch) == 200
-    assert np.isnan(stretch[190]).all()
-    came, made, probability = stretch[-1].tolist()
+    recent = whole.state.recent
+    np.testing.assert_array_equal(parts.state.recent, recent)
+    assert len(recent) == 200
+    assert np.isnan(recent[190]).all()
+    came, made, probability = recent[-1].tolist()
     shares = np.exp(logits[-1]) / np.exp(logits[-1]).sum()
     assert (came, made) == (targets[-1, 0], logits[-1].argmax())
     assert probability == pytest.approx(shares[int(came)])
-    assert save(classes_figure(stretch, str, 450), tmp_path / "stretch.png").stat().st_size > 10_000
+    assert save(classes_figure(recent, str, 450), tmp_path / "recent.png").stat().st_size > 10_000
     assert save(classes_figure(np.full((3, 3), np.nan), str, 3), tmp_path / "none.png").stat().st_size > 5_000
 
 

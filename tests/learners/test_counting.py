@@ -200,7 +200,7 @@ def test_a_long_repeat_is_found_in_the_ring_and_forgotten_with_it():
 
 @pytest.mark.parametrize(("nearer", "found"), [(contexts.RECENT_SYMBOLS + 1, True), (0, False)])
 def test_a_match_whose_symbols_the_ring_has_overwritten_is_not_used(nearer, found):
-    """At the distance of the whole ring, the newest symbols would be compared with themselves."""
+    """At the distance of the whole ring, the latest symbols would be compared with themselves."""
     learner = Counts(16, megabytes=0.5)
     run = learner.init()
     phrase = np.arange(1, 6)
@@ -300,7 +300,7 @@ def test_a_forged_past_is_never_read_from_outside_of_an_array():
 
 def test_the_tables_of_the_compressed_format_are_the_same_on_every_processor():
     # `exp` and `log` are right to 12 digits everywhere, so no entry can be rounded to another number.
-    points = (np.arange(2 * logistic.LARGEST_LOGIT // 32 + 2) * 32 - logistic.LARGEST_LOGIT) / logistic.LOGIT
+    points = (np.arange(2 * logistic.MAX_LOGIT // 32 + 2) * 32 - logistic.MAX_LOGIT) / logistic.LOGIT
     middles = (np.arange(4096) + 0.5) / 4096
     exact = {
         "stretched": (np.log(middles) - np.log(1 - middles)) * logistic.INPUT,

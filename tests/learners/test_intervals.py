@@ -9,7 +9,7 @@ from norewind.core.checks import ModelError
 from norewind.core.trees import copy_arrays
 from norewind.fleets import Fleet, Keyed
 from norewind.learners import LeastSquares
-from norewind.learners.intervals import LARGEST, IntervalLearner
+from norewind.learners.intervals import MAX_THRESHOLD, IntervalLearner
 from norewind.learners.learner import Forecasts
 from norewind.testing import check_learner
 
@@ -55,9 +55,9 @@ def test_misses_are_bounded_for_every_stream(pieces, step, forecast):
                 missed += [target < bound if place % 2 == 0 else target > bound for place, bound in enumerate(bounds)]
             learner.add_bounds(state, slots, [[target]], Forecasts(made, made))
             row += 1
-            most = tails * scored + (LARGEST - first) / gain + (1 - tails) * max(1, step)
+            most = tails * scored + (MAX_THRESHOLD - first) / gain + (1 - tails) * max(1, step)
             assert (missed <= most + 1e-6).all()
-    if state.thresholds.min() > -LARGEST:
+    if state.thresholds.min() > -MAX_THRESHOLD:
         moved = (state.thresholds[0, :, 0] - first) / gain
         np.testing.assert_allclose(missed - tails * scored, moved, atol=1e-6)
 

@@ -214,7 +214,7 @@ def test_keys_that_share_a_model_are_learned_row_by_row(horizon):
     if horizon:
         made = norewind.learners.AheadLearner(inner, norewind.losses.known_squared_error, (horizon,))
         begin = made.init(start, xs[0], ys[0], ys[0])
-    run, own, newest, past, outputs = start, {}, {}, {}, []
+    run, own, latest, past, outputs = start, {}, {}, {}, []
     for key, x, y in zip(keys, xs, ys, strict=True):
         rows_of_key = past.setdefault(key, [])
         rows_of_key.append(x)
@@ -223,7 +223,7 @@ def test_keys_that_share_a_model_are_learned_row_by_row(horizon):
             run, estimate = inner.step(run._replace(state=state, carry=carry), rows_of_key[-1 - horizon], y)
             own[key], output = (run.state, run.carry), estimate.output
         if horizon:
-            newest[key], output = transition(run.params, newest.get(key, start.state), x)
+            latest[key], output = transition(run.params, latest.get(key, start.state), x)
         outputs.append(np.asarray(output))
     fleet = norewind.fleets.Fleet(made, begin, share=True, resident=4)
     shared, ours = fleet.init(), []

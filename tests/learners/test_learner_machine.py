@@ -38,7 +38,7 @@ class Plain:
         self.samples, self.waiting = 0, []
 
     def reset(self):
-        self.state, self.newest = INITIAL.copy(), INITIAL.copy()
+        self.state, self.latest = INITIAL.copy(), INITIAL.copy()
         self.influence = np.zeros((2, 6))  # of the four entries of w and the two of u on the state
 
     def moved(self, state, x):
@@ -57,10 +57,10 @@ class Plain:
         return error**2 / 2
 
     def predict(self, x):
-        before = self.newest if self.waiting else self.state
-        self.newest = self.moved(before, x)
+        before = self.latest if self.waiting else self.state
+        self.latest = self.moved(before, x)
         self.waiting.append(x)
-        return self.newest.sum()
+        return self.latest.sum()
 
 
 def machine_of(learner):

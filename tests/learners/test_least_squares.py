@@ -7,15 +7,15 @@ from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
 from norewind.engines.vector_math import add_scaled, dot, exp_each, log_each, padded
 from norewind.learners.least_squares import LeastSquares
-from norewind.learners.linear import LARGEST_VARIANCE, Linear, model_at, plan_of, start_of, update
+from norewind.learners.linear import MAX_VARIANCE, Linear, init_linear, linear_plan, model_at, update
 from norewind.testing import check_learner
 
 
 def features_of(xs, lags):
-    """Return the features: a constant and the newest rows, newest first."""
+    """Return the features: a constant and the latest rows, latest first."""
     past = np.concatenate([np.zeros((lags - 1, xs.shape[1])), xs])
-    newest = [past[lags - 1 - lag : len(past) - lag] for lag in range(lags)]
-    return np.concatenate([np.ones((len(xs), 1)), *newest], axis=1)
+    latest = [past[lags - 1 - lag : len(past) - lag] for lag in range(lags)]
+    return np.concatenate([np.ones((len(xs), 1)), *latest], axis=1)
 
 
 def prior_of(inputs, lags):
@@ -233,7 +233,7 @@ def test_weights_stay_finite_for_constant_inputs():
     learner = LeastSquares(2, 1, lags=8, forgetting=0.99)
     run, losses, _ = learner.scan(learner.init(), xs[:50_000], targets[:50_000])
     covariance = covariance_of(learner, run)
-    assert LARGEST_VARIANCE / 2 < np.trace(covariance) / prior_of(2, 8).sum() < 1.2 * LARGEST_VARIANCE
+    assert MAX_VARIANCE / 2 < np.trace(covariance) / prior_of(2, 8).sum() < 1.2 * MAX_VARIANCE
     _, losses, _ = learner.scan(run, xs[50_000:], targets[50_000:])
     assert np.mean(losses[-1000:]) < 1e-3
 
@@ -306,8 +306,8 @@ def test_rows_without_an_earlier_forecast_are_not_learned_from():
 
 def test_several_models_in_one_run_are_those_of_separate_runs():
     models = [Linear(2, 0.99), Linear(5, 1.0)]
-    plan = plan_of(models, 2, 1, (1, 2))
-    run = start_of(plan, models, 2, 1)
+    plan = linear_plan(models, 2, 1, (1, 2))
+    run = init_linear(plan, models, 2, 1)
     gain = np.zeros(16)
     model = model_at(plan, run, 1)
     assert model.factors.shape == (8 * 8 + 3 * 16 + 16,)

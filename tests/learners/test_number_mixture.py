@@ -9,7 +9,7 @@ from norewind.core.losses import known_gaussian
 from norewind.learners import expert_weights
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
-from norewind.learners.linear import Linear, start_of
+from norewind.learners.linear import Linear, init_linear
 from norewind.learners.mixture import Member
 from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture, linear_models
 from norewind.learners.seasons import init_seasons, observe_row
@@ -124,7 +124,7 @@ def plain_linear(model, xs, targets, steps):
     learner = LeastSquares(
         2, 2, steps=steps, lags=model.lags, forgetting=model.forgetting, limit=ERROR_LIMIT, together=True
     )
-    spread = start_of(learner.plan, [model], 2, 2)
+    spread = init_linear(learner.plan, [model], 2, 2)
     run = learner.init()
     run.model.factors[:] = spread.factors
     return learner.scan(run, xs, targets, outputs=True)[2].made
@@ -166,7 +166,7 @@ def plain_mixture(forecasts, targets, step):
             due = forecasts[t - step]
             if not np.isnan(target):
                 count = count + 1
-                errors = np.minimum((due - target) ** 2, expert_weights.LARGEST_ERROR**2 * spread)
+                errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * spread)
                 spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
                 record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
             absent = np.isnan(due)
@@ -267,7 +267,7 @@ def test_variances_are_coded_as_losses_expect():
     variances = np.array([1e-9, 0.01, 1.0, 250.0, 1e9])
     coded = variances.copy()
     expert_weights.encode_variances(coded)
-    logarithms = np.clip(np.log(np.maximum(variances, expert_weights.LEAST_VARIANCE)), -9.9, 9.9)
+    logarithms = np.clip(np.log(np.maximum(variances, expert_weights.MIN_VARIANCE)), -9.9, 9.9)
     np.testing.assert_allclose(10 * np.tanh(coded / 10), logarithms, rtol=1e-12, atol=1e-14)
 
 
@@ -276,7 +276,7 @@ def test_without_learning_the_weights_stay_and_a_new_sequence_begins_empty():
     series = learner(member=False)
     run, _, _ = series.scan(series.init(), xs[:100], targets_of(xs)[:100])
     after, (made, due) = series.forward(run, xs[100:])
-    np.testing.assert_array_equal(after.mixture.weighing.records, run.mixture.weighing.records)
+    np.testing.assert_array_equal(after.mixture.performance.recent_losses, run.mixture.performance.recent_losses)
     np.testing.assert_array_equal(due[6:, 2:4], made[:-6, 2:4])
     # A row without a target counts as one whose target is unknown.
     _, _, (unknown, _) = series.scan(run, xs[100:], np.full((50, 6), np.nan), outputs=True)

@@ -38,7 +38,7 @@ def test_figures_are_never_empty(tmp_path):
         assert save(figure, tmp_path / "curve.png").stat().st_size > 5_000
     recent = np.full((5, 2, 3), np.nan)
     recent[..., 0] = 1
-    assert save(rows_figure(recent, ["a", "b"], 5), tmp_path / "stretch.png").stat().st_size > 5_000
+    assert save(rows_figure(recent, ["a", "b"], 5), tmp_path / "recent.png").stat().st_size > 5_000
 
 
 def test_a_figure_explains_why_nothing_was_scored():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from norewind.scoring import anomalies
-from norewind.scoring.anomalies import no_anomalies, score_rows
+from norewind.scoring.anomalies import init_anomalies, score_rows
 
 ROWS = 2_000
 STREAMS = 50
@@ -33,7 +33,7 @@ QUIET = {
 
 
 def scores_of(values, errors):
-    return np.stack([scored(no_anomalies(), *one) for one in zip(values, errors, strict=True)])
+    return np.stack([scored(init_anomalies(), *one) for one in zip(values, errors, strict=True)])
 
 
 def scored(state, values, errors):
@@ -64,7 +64,7 @@ def test_a_jump_is_found_at_once_and_alarms_once(kind):
     values, errors = (part[0] for part in QUIET[kind](np.random.default_rng(2), (1, ROWS)))
     values[1500:] += 3 * np.ptp(values)
     errors[1500] += 30 * np.abs(errors).max()
-    scores = scored(no_anomalies(), values, errors)
+    scores = scored(init_anomalies(), values, errors)
     assert scores[1500] > 0.9999
     assert (scores[1501:1580] > scores[1500]).sum() == 0
     assert (scores[1500:] > 0.999).sum() <= 3  # the new level is soon the usual one
@@ -74,7 +74,7 @@ def test_a_drift_is_found_although_every_error_is_usual():
     noise = np.random.default_rng(3)
     values = noise.normal(size=ROWS)
     values[1500:] += 2.0
-    scores = scored(no_anomalies(), values, noise.normal(size=ROWS))
+    scores = scored(init_anomalies(), values, noise.normal(size=ROWS))
     assert (scores[1500:1520] > 0.999).any()
 
 
@@ -82,9 +82,9 @@ def test_chunks_single_rows_and_the_scale_make_no_difference():
     noise = np.random.default_rng(4)
     values, errors = noise.normal(size=(2, 600))
     values[::97], errors[::89] = np.nan, np.nan
-    whole = scored(no_anomalies(), values, errors)
+    whole = scored(init_anomalies(), values, errors)
     assert (whole[::97] == 0).all()
-    state = no_anomalies()
+    state = init_anomalies()
     single = [scored(state, values[row : row + 1], errors[row : row + 1])[0] for row in range(600)]
     assert np.array_equal(whole, single)
 
@@ -92,11 +92,11 @@ def test_chunks_single_rows_and_the_scale_make_no_difference():
 def test_the_recursion_is_that_of_a_slow_reference():
     noise = np.random.default_rng(5)
     values, errors = noise.standard_t(2, (2, 400))
-    assert scored(no_anomalies(), values, errors) == pytest.approx(list(reference(values, errors)), abs=1e-12)
+    assert scored(init_anomalies(), values, errors) == pytest.approx(list(reference(values, errors)), abs=1e-12)
 
 
 def rarity(past, size):
-    """The share of earlier sizes, newest last, that are at least as large."""
+    """The share of earlier sizes, latest last, that are at least as large."""
     weights = (1 + 1 / anomalies.FADING) ** np.arange(-len(past), 0.0)
     total = weights.sum()
     if total < anomalies.FIRST / (1 + anomalies.FIRST / anomalies.FADING):
@@ -117,7 +117,7 @@ def rarity(past, size):
 
 def reference(values, errors):
     sizes, rests = [], []
-    distances = {rows: [] for rows in anomalies.NEWEST}
+    distances = {rows: [] for rows in anomalies.LATEST}
     for row, (value, error) in enumerate(zip(values, errors, strict=True)):
         before = values[:row]
         rare = [rarity(sizes, abs(error))]

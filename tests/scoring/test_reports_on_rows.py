@@ -121,7 +121,7 @@ def test_a_run_reports_its_columns_and_its_errors(daily, tmp_path, capsys):
         "power: MAE",
         "the last value",
         "24 rows ago",
-        "stretch.png",
+        "recent.png",
     ):
         assert words in output
     assert json.loads((run / "columns.json").read_text())["ignored"]["mode"] == "text"

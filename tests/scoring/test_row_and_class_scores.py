@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from norewind.learners.learner import Forecasts
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.row_score import ERROR_DECAY, LARGEST_ERROR, PERIODS, RowScore
+from norewind.scoring.row_score import ERROR_DECAY, MAX_ERROR, PERIODS, RowScore
 from norewind.scoring.text_score import LineScore
 from norewind.storage.checkpoint import CheckpointError
 from norewind.streams import Samples
@@ -44,9 +44,9 @@ def plain_errors(samples, due, steps, targets):
     """Sum the counts and the absolute and squared errors of every forecast, step and target, row by row."""
     rows = len(due)
     values = samples.values[:, :targets].copy()
-    newest = values.copy()
+    latest = values.copy()
     for row in range(1, rows):
-        newest[row] = np.where(np.isnan(newest[row]), newest[row - 1], newest[row])
+        latest[row] = np.where(np.isnan(latest[row]), latest[row - 1], latest[row])
     sums = np.zeros((3 + len(PERIODS), len(steps), targets, 3))
     recent = np.zeros((len(steps), targets, 2))
     for row in range(rows):
@@ -57,14 +57,14 @@ def plain_errors(samples, due, steps, targets):
                 center, deviation = samples.scales[row, place]
                 model = center + deviation * due[row, place]
                 ago = [delay, *(-(-delay // period) * period for period in PERIODS)]
-                known = [newest[row - rows_ago, k] if row >= rows_ago else np.nan for rows_ago in ago]
+                known = [latest[row - rows_ago, k] if row >= rows_ago else np.nan for rows_ago in ago]
                 if np.isnan([samples.targets[row, place], model, known[0]]).any():
                     continue
                 for number, made in enumerate([model, center, *known]):
                     error = made - values[row, k]
                     if not np.isnan(error):
                         sums[number, s, k] += 1, abs(error), error**2
-                square = min((model - values[row, k]) ** 2, (LARGEST_ERROR * deviation) ** 2)
+                square = min((model - values[row, k]) ** 2, (MAX_ERROR * deviation) ** 2)
                 recent[s, k] = ERROR_DECAY * recent[s, k] + (1 - ERROR_DECAY) * np.array([1, square])
     return sums, recent
 
@@ -183,13 +183,13 @@ SCORES = {
     "line": lambda: LineScore(3, str, bytes),
 }
 FITTING = {
-    "class": {"stretch": np.zeros((4, 3))},
+    "class": {"recent": np.zeros((4, 3))},
     "row": {"recent": np.zeros((4, 1, 3))},
     "line": {"symbols": [2], "bits": [1]},
 }
 UNFITTING = [
-    ("class", {"stretch": np.zeros((4, 2))}),
-    ("class", {"stretch": np.zeros((201, 3))}),
+    ("class", {"recent": np.zeros((4, 2))}),
+    ("class", {"recent": np.zeros((201, 3))}),
     ("class", {"counts": -np.ones(3)}),
     ("class", {"past": np.zeros((2, 2))}),
     ("class", {"rows": 1.5}),

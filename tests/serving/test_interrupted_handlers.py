@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("uvicorn")
 from interruptions import Interrupted, default_interrupts, every_place, places, switch_to  # noqa: F401
-from run_folders import newest
+from run_folders import latest
 
 from norewind.serving import late_labels
 from norewind.serving.service import Service
@@ -44,7 +44,7 @@ def test_a_row_is_accepted_or_waits(run, every):
             check_sizes(served.labels)
     finally:
         served.close()
-    assert served.durable == served.accepted == samples_of(newest(run))
+    assert served.durable == served.accepted == samples_of(latest(run))
 
 
 @every_place
@@ -112,7 +112,7 @@ def test_a_line_of_a_stream_is_accepted_or_not(run, every):
     finally:
         served.close()
         loop.close()
-    assert served.durable == served.accepted == samples_of(newest(run))
+    assert served.durable == served.accepted == samples_of(latest(run))
 
 
 @every_place
@@ -142,7 +142,7 @@ def test_another_thread_saves_while_a_row_is_accepted(run, every):
             check_sizes(served.labels)
     finally:
         served.close()
-    assert served.durable == served.accepted == samples_of(newest(run))
+    assert served.durable == served.accepted == samples_of(latest(run))
 
 
 @every_place

@@ -38,7 +38,7 @@ def test_beyond_a_number_the_oldest_row_is_dropped(tmp_path):
     for id in "abc":
         labels.add(id, {"wind": 1})
     assert [waits(labels, id) for id in "abc"] == [False, True, True]
-    labels.add("b", {"wind": 2})  # added again, it is the newest
+    labels.add("b", {"wind": 2})  # added again, it is the latest
     labels.add("d", {"wind": 1})
     assert [waits(labels, id) for id in "bcd"] == [True, False, True]
     labels.save()

@@ -296,7 +296,7 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
         return [({"n": number}, b"%d\n" % number) for number in some]
 
     def together():
-        incoming.set_patience(0)
+        incoming.set_timeout(0)
         return incoming.peek(1000)
 
     incoming = Incoming(most=1000)
@@ -323,7 +323,7 @@ def test_rows_accepted_just_before_the_source_is_closed_are_read():
     incoming.close()  # after the last look, and before the next one
     assert not incoming.peek(1)
     assert not incoming.ended
-    incoming.set_patience(0)
+    incoming.set_timeout(0)
     assert incoming.peek(1)
 
 
@@ -332,7 +332,7 @@ def test_incoming_rows_are_limited_in_bytes(monkeypatch):
     incoming = Incoming(most=1000)
     assert incoming.add([({}, b"x" * 60)])
     assert not incoming.add([({}, b"x" * 60)])
-    incoming.set_patience(0)
+    incoming.set_timeout(0)
     assert incoming.add([({}, b"x" * 60)])
 
 

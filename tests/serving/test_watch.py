@@ -10,7 +10,7 @@ from importlib import resources
 import pytest
 
 pytest.importorskip("uvicorn")
-from run_folders import newest
+from run_folders import latest
 
 from norewind.serving.page_feed import FolderFeed, about
 from norewind.storage.checkpoint import _write, read
@@ -36,7 +36,7 @@ def test_a_log_is_followed_even_if_it_is_truncated(tmp_path):
     assert LogTail(path, 3).new() == (False, [{"n": 997}, {"n": 998}, {"n": 999}])
 
 
-def test_the_newest_rows_come_from_predictions_or_from_the_checkpoint(run):
+def test_the_latest_rows_come_from_predictions_or_from_the_checkpoint(run):
     logged = FolderFeed(run)
     assert len(logged.rows) == 200
     (run / "predictions.jsonl").unlink()
@@ -48,7 +48,7 @@ def test_the_newest_rows_come_from_predictions_or_from_the_checkpoint(run):
         assert one["surprise"] == pytest.approx(other["surprise"], rel=1e-4, abs=1e-6)
 
 
-def test_the_age_of_the_newest_line_is_that_of_the_file_not_of_the_page(run):
+def test_the_age_of_the_latest_line_is_that_of_the_file_not_of_the_page(run):
     feed = FolderFeed(run)
     hour_ago = time.time() - 3600
     os.utime(run / "metrics.jsonl", (hour_ago, hour_ago))
@@ -117,10 +117,10 @@ class TestWatch:
         assert feed.snapshot()["keys"][0]["mean"] == 2
 
     def test_a_checkpoint(self, run):
-        path = newest(run)
+        path = latest(run)
         arrays, entries = read(path)
         path.unlink()
         _write(path.parent, int(path.name[:15]), arrays, {**entries, "divergence": "x"})
         feed = FolderFeed(run)
         assert feed.status()["divergence"] == "healthy"
-        assert feed._checkpoint == newest(run)  # and is not read again every time
+        assert feed._checkpoint == latest(run)  # and is not read again every time

@@ -79,7 +79,7 @@ def test_a_step_after_saving_does_not_reach_into_the_checkpoint(tmp_path):
     assert read(checkpoints(tmp_path)[0])[0]["['a']"].tolist() == [1, 1, 1]
 
 
-def test_only_the_newest_stay(tmp_path):
+def test_only_the_latest_stay(tmp_path):
     for samples in (5, 10, 9_999, 10_000):
         save(tmp_path, samples, {"a": jnp.zeros(1)}, {}, keep=2)
     assert [int(path.name[:15]) for path in checkpoints(tmp_path)] == [9_999, 10_000]
@@ -347,7 +347,7 @@ def test_large_checkpoints_are_fewer(tmp_path, monkeypatch):
     assert [int(path.name[:15]) for path in checkpoint.checkpoints(tmp_path)] == [6]
 
 
-def test_the_newest_of_twins_stays(tmp_path):
+def test_the_latest_of_twins_stays(tmp_path):
     for number in range(8):
         path = checkpoint.save(tmp_path, 5, {"number": np.full(1, number)}, keep=1)
         assert checkpoint.checkpoints(tmp_path) == [path]

@@ -32,7 +32,7 @@ def check_every_way(make, data, counts, sizes):
             return  # rejected before anything is read
         samples, positions, end = drain(stream)
     with Pipe(data, sizes) as source:
-        in_pieces = drain(make(source), counts, patience=0)
+        in_pieces = drain(make(source), counts, timeout=0)
     with Pipe(data) as source:
         in_chunks = drain(make(source), counts)
     for others, cuts, other_end in (in_pieces, in_chunks):

@@ -11,9 +11,9 @@ from stream_pipes import quick
 from norewind.streams import RowStream, StreamError
 from norewind.streams.table.column_statistics import (
     FIRST_REACH,
-    LEAST_DEVIATION,
     MEAN,
     MEMORY,
+    MIN_DEVIATION,
     MIN_VALUES,
     REACH,
     REACH_GROWTH,
@@ -31,7 +31,7 @@ from norewind.streams.table.scaling import (
     SeriesStatistics,
     TableLayout,
     init_series,
-    newest_scales,
+    latest_scales,
     restored_series,
     saved_statistics,
     scale_rows,
@@ -51,7 +51,7 @@ def layout_of(steps=(1,), **options):
         "cycles": [3],
         "periods": [86_400.0],
         "times": [3],
-        "fill_with_newest": True,
+        "fill_with_latest": True,
         "standardise": True,
         "classes": False,
         "before": False,
@@ -70,7 +70,7 @@ class Column:
     """Return the values of a column so far."""
 
     def __init__(self, values=()):
-        self.count, self.mean, self.variance, self.widest, self.newest, self.first = 0, 0.0, 0.0, 0.0, math.nan, []
+        self.count, self.mean, self.variance, self.widest, self.latest, self.first = 0, 0.0, 0.0, 0.0, math.nan, []
         for value in values:
             self.add(value)
 
@@ -89,7 +89,7 @@ class Column:
         weight = max(1 / self.count, 1 / MEMORY)
         self.mean += weight * distance
         self.variance = (1 - weight) * (self.variance + weight * distance * distance)
-        self.newest = value
+        self.latest = value
         self.first.append(value)
         if self.count == MIN_VALUES:
             middle = float(np.median(self.first))
@@ -104,7 +104,7 @@ class Column:
     @property
     def deviation(self):
         deviation = math.sqrt(self.variance)
-        return deviation if deviation > LEAST_DEVIATION * abs(self.mean) else 0.0
+        return deviation if deviation > MIN_DEVIATION * abs(self.mean) else 0.0
 
 
 def clip(value):
@@ -123,14 +123,14 @@ def reference(layout, rows):
     history, samples = [], []
     for row in rows.tolist():
         for place, time in enumerate(layout.times):
-            row[layout.columns - len(layout.times) + place] = row[time] - columns[time].newest
+            row[layout.columns - len(layout.times) + place] = row[time] - columns[time].latest
         for column, value in zip(columns, row, strict=True):
             column.add(value)
 
         def known(place, row=row):
             column = columns[place]
-            newest = column.newest if layout.fill_with_newest and column.count else column.mean
-            return newest if math.isnan(row[place]) else row[place]
+            latest = column.latest if layout.fill_with_latest and column.count else column.mean
+            return latest if math.isnan(row[place]) else row[place]
 
         x = []
         for place in layout.numbers:
@@ -138,7 +138,7 @@ def reference(layout, rows):
             spread = (known(place) - mean) / deviation if deviation else 0.0
             x.append(clip(spread) if layout.standardise else known(place))
         for place in layout.categories:
-            value = known(place) if layout.fill_with_newest else row[place]
+            value = known(place) if layout.fill_with_latest else row[place]
             x += [float(value == category) for category in range(CATEGORIES)]
         for place, period in zip(layout.cycles, layout.periods, strict=True):
             angle = 2 * math.pi * (known(place) % period) / period
@@ -146,17 +146,17 @@ def reference(layout, rows):
         now = []
         for place in layout.targets:
             column = columns[place]
-            scale = (column.mean, column.deviation, column.newest)
+            scale = (column.mean, column.deviation, column.latest)
             scale = scale if column.count >= MIN_VALUES and column.deviation else (math.nan,) * 3
-            now.append((0.0, 1.0, column.newest) if raw else scale)
+            now.append((0.0, 1.0, column.latest) if raw else scale)
         targets, scales, last = [], [], []
         for step in layout.steps:
             delay = max(1, step)
             then = history[-delay] if len(history) >= delay else [unknown] * len(now)
-            for place, (mean, deviation, newest) in zip(layout.targets, then, strict=True):
+            for place, (mean, deviation, latest) in zip(layout.targets, then, strict=True):
                 sent = math.nan if math.isnan(mean) else row[place]
                 targets.append(sent if raw else standard(row[place], mean, deviation))
-                last.append(newest if raw else standard(newest, mean, deviation))
+                last.append(latest if raw else standard(latest, mean, deviation))
                 scales.append((mean, deviation))
         if layout.before and layout.classes:
             x += [float(last[0] == category) for category in range(CATEGORIES)]
@@ -190,7 +190,7 @@ OPTIONS = [
     {"steps": (0,), "before": True},
     {"steps": (0,), "before": True, "standardise": False},
     {"steps": (0,), "before": True, "classes": True, "targets": [2], "categories": []},
-    {"steps": (1, 2, 3), "fill_with_newest": False},
+    {"steps": (1, 2, 3), "fill_with_latest": False},
     {"steps": (2, 7)},
     {"steps": (5,), "standardise": False},
     {"steps": (3,), "classes": True, "targets": [2]},
@@ -228,7 +228,7 @@ def test_saved_statistics_continue_anywhere(options):
     for cut in (0, 1, 9, 13, 43, 46):
         series = init_series(layout)
         scale_rows(layout, series, rows[:cut])
-        waiting = newest_scales(series, max(1, layout.steps[-1]))
+        waiting = latest_scales(series, max(1, layout.steps[-1]))
         again = restored_series(layout, saved_statistics(series), waiting)
         for found, expected in zip(scale_rows(layout, again, rows[cut:]), whole, strict=True):
             np.testing.assert_array_equal(found, expected[cut:])
@@ -311,7 +311,7 @@ def test_peeking_equals_taking_and_changes_nothing():
     # The snapshot does not change.
     for found, expected in zip(stream.peek([rows[30]], moment)[:6], peeked[0][:6], strict=True):
         np.testing.assert_array_equal(found, expected)
-    assert stream.newest_targets().tolist() == [rows[30]["a"], rows[30]["b"]]
+    assert stream.latest_targets().tolist() == [rows[30]["a"], rows[30]["b"]]
 
 
 def test_rows_from_elsewhere_are_the_rows_of_a_table():

@@ -39,17 +39,17 @@ def produce(pieces):
     return reader, taken
 
 
-def test_patience_returns_the_samples_that_have_arrived():
+def test_a_timeout_returns_the_samples_that_have_arrived():
     reader, taken = produce([b"a\n0\n1", b"\n2\n3\n", b"4\n"])
     # The columns are inferred from the rows that arrive within a second of the first.
     stream = RowStream(Source(reader), inputs=["a"], standardise=False)
     assert stream.position()["offset"] == 0
-    assert stream.take(5, patience=0.01).xs.tolist() == [[0]]
-    assert stream.take(5, patience=0.01).xs.shape == (0, 1)
+    assert stream.take(5, timeout=0.01).xs.tolist() == [[0]]
+    assert stream.take(5, timeout=0.01).xs.shape == (0, 1)
     taken.release()
     samples = []
     while len(samples) < 3:
-        samples += stream.take(5, patience=0.01).xs.tolist()
+        samples += stream.take(5, timeout=0.01).xs.tolist()
     assert samples == [[1], [2], [3]]
     taken.release()
     taken.release()
@@ -58,11 +58,11 @@ def test_patience_returns_the_samples_that_have_arrived():
     os.close(reader)
 
 
-def test_patience_ends_even_if_there_is_always_something_to_skip():
+def test_a_timeout_ends_even_if_there_is_always_something_to_skip():
     with Pipe(b"a,b\n1,2\n" + b"x\n" * 1_000, sizes=[2]) as source:
         stream = RowStream(source, inputs=["a"], read_options=ReadOptions(bad="skip"))
         assert len(stream.take(1).xs) == 1
-        assert len(stream.take(1, patience=0).xs) == 0
+        assert len(stream.take(1, timeout=0).xs) == 0
         assert not source.ended
         assert stream.position()["offset"] == 8
         assert stream.counts == {}

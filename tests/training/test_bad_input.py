@@ -1,7 +1,7 @@
 """Bad input is rejected with its location, or skipped and counted."""
 
 import pytest
-from run_folders import ROWS, SMALL, TEXT, assert_rejected, everything, newest, norewind
+from run_folders import ROWS, SMALL, TEXT, assert_rejected, everything, latest, norewind
 
 from norewind.storage.checkpoint import read
 from norewind.training.log import read_log
@@ -44,7 +44,7 @@ def test_bad_input_after_a_checkpoint_leaves_it(whole, tmp_path, capsys, table):
     code = norewind("train", tmp_path / "table.csv", "--out", run, *ROWS)
     assert_rejected(capsys, code, "table.csv, line 801 (byte ", "'oops' is not a number", "--bad skip")
     # Everything before it has been learned from and saved.
-    assert int(newest(run).name[:15]) == 799
+    assert int(latest(run).name[:15]) == 799
     (tmp_path / "table.csv").write_bytes(table)
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")
@@ -102,4 +102,4 @@ def test_a_file_that_shrank_is_rejected(tmp_path, capsys, text):
     (tmp_path / "text").write_bytes(b"?" + text[1:])
     code = norewind("resume", run, "--samples", 900)
     assert_rejected(capsys, code, "its first 601 bytes differ")
-    read(newest(run))
+    read(latest(run))

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from run_folders import SMALL, assert_rejected, newest, norewind
+from run_folders import SMALL, assert_rejected, latest, norewind
 
 from norewind.errors import Diverged
 from norewind.scoring import divergence
@@ -20,9 +20,9 @@ def test_non_finite_numbers_end_with_the_exit_code_of_divergence(tmp_path, capsy
     run = tmp_path / "run"
     code = norewind("train", tmp_path / "table.csv", "--out", run, *SMALL, "--no-standardise")
     # Row 551 holds the target of the forecast made at row 550.
-    words = ["the run diverged: sample 551 gave numbers that are not finite", f"{newest(run)}, is kept", "--rate"]
+    words = ["the run diverged: sample 551 gave numbers that are not finite", f"{latest(run)}, is kept", "--rate"]
     assert_rejected(capsys, code, *words, expected=3)
-    assert int(newest(run).name[:15]) == 500
+    assert int(latest(run).name[:15]) == 500
     assert norewind("predict", run, "--samples", 20) == 0
 
 
@@ -32,7 +32,7 @@ def test_an_exploding_carry_ends_with_the_exit_code_of_divergence(whole, tmp_pat
     code = norewind("train", whole / "table.csv", "--out", run, *SMALL)
     words = ["the run diverged: at sample 300 the norm of the carry is", "is kept"]
     assert_rejected(capsys, code, *words, expected=3)
-    assert int(newest(run).name[:15]) == 250
+    assert int(latest(run).name[:15]) == 250
     code = norewind("train", whole / "table.csv", "--out", tmp_path / "off", *SMALL, "--no-stop-if-diverged")
     assert code == 0
 

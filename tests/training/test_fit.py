@@ -366,7 +366,7 @@ def test_checkpoints_save_json(whole):
 
 
 def test_samples_waiting_for_their_window_are_saved_even_if_nothing_was_learned_since(tmp_path):
-    """A stream that continues does not send these samples again, so the newest checkpoint must hold them."""
+    """A stream that continues does not send these samples again, so the latest checkpoint must hold them."""
     learner, run = windowed_bytes()
     text = tmp_path / "text"
 

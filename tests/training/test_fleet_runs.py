@@ -239,10 +239,10 @@ def test_a_key_that_returns_after_a_year_continues_as_if_it_had_stayed_in_memory
     assert np.abs(back[-10:]).max() < 20
 
 
-def test_the_forecast_of_a_key_is_its_newest_one(settings, whole):
-    newest = {key: entries[-1]["forecast"] for key, entries in by_key(whole).items()}
+def test_the_forecast_of_a_key_is_its_latest_one(settings, whole):
+    latest = {key: entries[-1]["forecast"] for key, entries in by_key(whole).items()}
     found = {entry["key"]: entry["forecast"] for entry in fleet_forecasts(whole, settings)}
-    assert found == newest
+    assert found == latest
     with pytest.raises(SettingsError, match="no further than its horizon"):
         list(fleet_forecasts(whole, settings, 2))
 
@@ -263,7 +263,7 @@ def test_forecasts_are_those_of_the_checkpoint_not_of_keys_written_after_it(sett
 @pytest.mark.parametrize("model", [{}, {"method": "snap1", "hidden": 4}, {"method": "snap1", "loss": "gaussian"}])
 @pytest.mark.parametrize("ahead", [{"horizon": 3}, {"only_steps": (1, 3)}])
 def test_all_steps_are_forecast_each_by_the_nearest_that_reaches_it(model, ahead, settings, tmp_path):
-    """With steps 1 and 3, row 2 ahead is forecast by step 3 of the row before the newest."""
+    """With steps 1 and 3, row 2 ahead is forecast by step 3 of the row before the latest."""
     several = replace(settings, **model, **ahead, samples=600)
     trained(several, tmp_path / "run")
     found = {(entry["key"], entry["step"]): entry for entry in fleet_forecasts(tmp_path / "run", several)}

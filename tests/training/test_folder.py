@@ -12,7 +12,7 @@ from run_folders import (
     TEXT,
     assert_rejected,
     everything,
-    newest,
+    latest,
     norewind,
 )
 
@@ -97,7 +97,7 @@ def test_a_damaged_checkpoint_is_rejected_or_skipped(whole, tmp_path, capsys):
 def test_no_run_silently_starts_over(whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 600, "--keep", 1) == 0
-    flip(newest(run))
+    flip(latest(run))
     code = norewind("resume", run, "--damaged", "skip", "--quiet")
     assert_rejected(capsys, code, "all its checkpoints are damaged")
     assert len(read_log(run / "metrics.jsonl")) == 2
@@ -115,7 +115,7 @@ def test_a_checkpoint_of_another_format_is_rejected_and_never_skipped(whole, tmp
         code = norewind(*command)
         words = f"has format {number} and was written by norewind 0.0.7", "Use the version that wrote it"
         assert_rejected(capsys, code, *words)
-    assert newest(run).exists()
+    assert latest(run).exists()
 
 
 def test_another_version_of_jax_is_named_and_the_run_continues(whole, tmp_path, capsys, monkeypatch):
@@ -123,7 +123,7 @@ def test_another_version_of_jax_is_named_and_the_run_continues(whole, tmp_path, 
     with monkeypatch.context() as patch:
         patch.setattr(jax, "__version__", "0.0.7")
         assert norewind("train", whole / "text", "--out", run, *options, "--samples", 300) == 0
-    entries = read(newest(run))[1]
+    entries = read(latest(run))[1]
     assert (entries["jax"], entries["python"], entries["version"]) == ("0.0.7", platform.python_version(), __version__)
     capsys.readouterr()
     assert norewind("resume", run, "--samples", 600) == 0

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from run_folders import assert_rejected, newest, norewind
+from run_folders import assert_rejected, latest, norewind
 
 from norewind.storage.checkpoint import _write, read
 
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def forge(run, change, samples=None, **changed):
-    """Replace the newest checkpoint by one with other entries, or other arrays."""
-    path = newest(run)
+    """Replace the latest checkpoint by one with other entries, or other arrays."""
+    path = latest(run)
     arrays, entries = read(path)
     entries = change(entries) or entries
     for name, value in changed.items():

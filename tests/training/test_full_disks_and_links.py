@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from run_folders import SMALL, TEXT, assert_rejected, at_sample, everything, newest, norewind
+from run_folders import SMALL, TEXT, assert_rejected, at_sample, everything, latest, norewind
 
 from norewind.training.folder import MARKER
 from norewind.training.log import Log
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 @pytest.mark.parametrize("how", ["folder", "link"])
-def test_a_newest_checkpoint_that_cannot_be_read_can_be_skipped(whole, tmp_path, capsys, how):
+def test_a_latest_checkpoint_that_cannot_be_read_can_be_skipped(whole, tmp_path, capsys, how):
     shutil.copytree(whole / "bytes", tmp_path / "run")
-    path = newest(tmp_path / "run")
+    path = latest(tmp_path / "run")
     path.unlink()
     path.mkdir() if how == "folder" else path.symlink_to(tmp_path / "nowhere")
     assert_rejected(capsys, norewind("resume", tmp_path / "run"), "cannot be read", "--damaged skip")
@@ -138,9 +138,9 @@ def test_a_full_disk_leaves_the_last_checkpoint(whole, tmp_path, capsys):
     with largest_file(80_000):
         code = norewind("train", whole / "text", "--out", run, *TEXT)
     assert_rejected(
-        capsys, code, "predictions.jsonl: File too large", f"{newest(run)}, is kept. To continue: norewind resume {run}"
+        capsys, code, "predictions.jsonl: File too large", f"{latest(run)}, is kept. To continue: norewind resume {run}"
     )
-    assert 0 < int(newest(run).name[:15]) < 2_001
+    assert 0 < int(latest(run).name[:15]) < 2_001
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "bytes")
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from run_folders import ROWS, TEXT, Pipe, assert_rejected, at_sample, crash, everything, newest, norewind
+from run_folders import ROWS, TEXT, Pipe, assert_rejected, at_sample, crash, everything, latest, norewind
 
 from norewind.storage.checkpoint import checkpoints
 from norewind.streams import ByteStream
@@ -54,7 +54,7 @@ def test_a_signal_saves_and_ends_with_its_code(whole, tmp_path, monkeypatch, cap
         assert norewind("train", whole / "table.csv", "--out", run, *ROWS[:-1]) == 128 + number
     output = capsys.readouterr().err
     assert f"Stopped; nothing is lost. To continue: norewind resume {run}" in output
-    assert int(newest(run).name[:15]) == 750
+    assert int(latest(run).name[:15]) == 750
     assert norewind("resume", run, "--quiet") == 0
     assert everything(run) == everything(whole / "rows")
 
@@ -81,10 +81,10 @@ def test_a_signal_before_the_first_row_ends_with_its_code(tmp_path, monkeypatch,
 
 def test_resuming_at_the_end_changes_nothing(whole, tmp_path):
     assert norewind("train", whole / "text", "--out", tmp_path / "run", *TEXT) == 0
-    before = newest(tmp_path / "run").read_bytes()
+    before = latest(tmp_path / "run").read_bytes()
     for _ in range(2):
         assert norewind("resume", tmp_path / "run", "--quiet") == 0
-    assert newest(tmp_path / "run").read_bytes() == before
+    assert latest(tmp_path / "run").read_bytes() == before
     assert everything(tmp_path / "run") == everything(whole / "bytes")
 
 
@@ -204,8 +204,8 @@ def test_a_real_process_answers_promptly_and_resumes_after_sigterm(whole, tmp_pa
     assert process.stdin is not None
     assert process.stdout is not None
     # Kill it if it never answers.
-    patience = threading.Timer(200, process.kill)
-    patience.start()
+    timeout = threading.Timer(200, process.kill)
+    timeout.start()
     lines = []
     for stop in (301, 602, half):
         # All but the last byte must be answered while the pipe stays open, full window or not.
@@ -218,7 +218,7 @@ def test_a_real_process_answers_promptly_and_resumes_after_sigterm(whole, tmp_pa
         assert len(lines) <= 300 or time.monotonic() - began < 20
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 143
-    patience.cancel()
+    timeout.cancel()
     assert_nearly_the_same([json.loads(answer) for answer in lines], read_log(whole / "bytes" / "predictions.jsonl"))
     with Pipe(text) as source:
         assert norewind("resume", run, "--source", source, "--quiet") == 0
@@ -226,14 +226,14 @@ def test_a_real_process_answers_promptly_and_resumes_after_sigterm(whole, tmp_pa
     assert {**everything(run), "predictions": expected["predictions"]} == expected
 
 
-def test_zero_patience_does_not_poll_continuously(tmp_path, monkeypatch):
+def test_zero_a_timeout_does_not_poll_continuously(tmp_path, monkeypatch):
     takes = 0
     take = ByteStream.take
 
-    def counting(self, count, patience=None):
+    def counting(self, count, timeout=None):
         nonlocal takes
         takes += 1
-        return take(self, count, patience)
+        return take(self, count, timeout)
 
     monkeypatch.setattr(ByteStream, "take", counting)
     with Pipe(b"abc" * 100, b"", pause=0.5) as source:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from run_folders import TEXT, newest, norewind
+from run_folders import TEXT, latest, norewind
 
 from norewind.scoring.metrics import SIMPLE_FORECASTS
 from norewind.storage.checkpoint import read
@@ -106,7 +106,7 @@ def test_a_long_pipe_takes_no_more_memory_than_a_short_one(tmp_path):
         command = [sys.executable, "-c", code, "train", "-", *options, "--out", str(tmp_path / str(size))]
         ended = subprocess.run(command, stdin=feeder.stdout, stdout=subprocess.PIPE, check=True)
         assert feeder.wait() == 0
-        assert read(newest(tmp_path / str(size)))[1]["samples"] == size - 1
+        assert read(latest(tmp_path / str(size)))[1]["samples"] == size - 1
         return int(ended.stdout) / 1024
 
     assert peak(20_000_000) - peak(1_000_000) < 5

@@ -34,7 +34,7 @@ BROKEN = {
     "commit before the checkpoint": (KafkaModel(("learn", "offsets", "commit", "write", "remove")), "is gone"),
     "remove before commit": (KafkaModel(("learn", "write", "remove", "offsets", "commit"), lock=True), "is gone"),
     "no fencing": (KafkaModel(fences=False), "are visible"),
-    "continue from the newest checkpoint": (KafkaModel(returns=False, lock=True), "in the end"),
+    "continue from the latest checkpoint": (KafkaModel(returns=False, lock=True), "in the end"),
     "remove later checkpoints too": (KafkaModel(removes_later=True), "is gone"),
     "labels after the checkpoint": (LabelsModel(("checkpoint", "labels", "forget")), "learned from twice"),
     "durable before the checkpoint": (LabelsModel(("labels", "forget", "checkpoint")), "no checkpoint contains"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
-from run_folders import TEXT, everything, newest, norewind
+from run_folders import TEXT, everything, latest, norewind
 
 from norewind.storage.checkpoint import checkpoints
 from norewind.training.progress import Progress
@@ -67,7 +67,7 @@ def machine_of(whole: Path):
         @precondition(lambda self: len(checkpoints(self.run / "checkpoints")) > 1)
         @rule(place=st.integers(0, 999))
         def damage(self, place):
-            path = newest(self.run)
+            path = latest(self.run)
             content = bytearray(path.read_bytes())
             content[place * len(content) // 1_000] ^= 1
             path.write_bytes(content)

@@ -14,7 +14,7 @@ probabilities of all symbols can be computed at once.
 import numpy as np
 
 from norewind.engines.kernels import kernel, prefetch
-from norewind.learners.counting.contexts import KINDS, LENGTH, LETTERS, NEWEST, WORD, scramble
+from norewind.learners.counting.contexts import KINDS, LATEST, LENGTH, LETTERS, WORD, scramble
 from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clip_logit, probabilities, squash, stretch
 from norewind.learners.counting.table import HALF, PROBABILITY_BITS, adapt, history, learn_bit, probability, times_seen
 
@@ -33,7 +33,7 @@ WEIGHT, VECTORS = 1 << 20, 32
 _BIAS = int(0.3 * INPUT)
 _MAP_RATE, _LAST_RATE = int(0.02 * 65536), int(0.001 * 65536)
 # The learning rate of a row of weights decreases with the number of its uses, here in steps of 64.
-_MOST_USES, _USES_BITS = 65535, 6
+_MAX_USES, _USES_BITS = 65535, 6
 _RATES = ((0.002 + 0.013 / (1 + np.arange(1024) * 64 / 500)) * 65536).astype(np.int32)
 _REACH, _KNOT_BITS = 15 * LOGIT // 2, 12
 INITIAL_MAP = np.rint(probabilities(np.arange(KNOTS) - 7.5) * (ONE << 6)).astype(np.int32)
@@ -133,7 +133,7 @@ def choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen):
     bucket = chosen[BUCKET]
     quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
     row = node if depth <= 8 else 32 * level + node % 32
-    last, before = past[NEWEST] % RECENT_ROWS, past[NEWEST + 1] % RECENT_ROWS
+    last, before = past[LATEST] % RECENT_ROWS, past[LATEST + 1] % RECENT_ROWS
     pair = np.int64(scramble(np.uint32(last * 257 + before))) * hashed[0] >> 32
     chosen[0] = sets[0] + quality * nodes + row
     chosen[1] = sets[1] + last * depth + level
@@ -236,7 +236,7 @@ def learn_mixer(weights, uses, last, maps, inputs, chosen, predictions, bit):
         if n == 0:
             for i in range(len(inputs)):
                 weights[row, i] = weights[chosen[GENERAL], i]
-        uses[row] = min(n + 1, _MOST_USES)
+        uses[row] = min(n + 1, _MAX_USES)
         step = np.int32(_RATES[n >> _USES_BITS] * (bit * ONE - predictions[s, 1]) >> _STEP_CUT)
         for i in range(len(inputs)):
             weights[row, i] += np.int32(np.int32(step * inputs[i] + _ROUND) >> _SHIFT)

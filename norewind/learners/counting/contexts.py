@@ -13,12 +13,12 @@ from norewind.engines.kernels import kernel
 
 OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
 # The entries of `past`: hashes of words, the line, how many symbols were seen and learned from, the match, the kinds of
-# the last eight symbols (two bits each), which of them were letters, and the most recent symbols, the newest first.
+# the last eight symbols (two bits each), which of them were letters, and the most recent symbols, the latest first.
 WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, BEGINNING = range(6)
-POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, NEWEST = range(6, 13)
+POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, LATEST = range(6, 13)
 # The number of most recent symbols that are kept, and of symbols at the beginning of a line.
 RECENT_SYMBOLS, LINE_SYMBOLS = 32, 256
-PAST = NEWEST + RECENT_SYMBOLS
+PAST = LATEST + RECENT_SYMBOLS
 
 _HASHED = 8
 _WORD, _LAST_WORD, _WORD_BEFORE, _KINDS, _ABOVE, _COLUMN, _BEGINNING, _EXPECTED, _NOTHING, FEATURES = range(
@@ -115,7 +115,7 @@ def keep_in_range(past, symbols):
     past[POINTER] = max(min(past[POINTER], past[POSITION] - 1), 0)
     past[LENGTH] = min(past[LENGTH], _LONGEST_MATCH)
     past[KINDS], past[LETTERS] = past[KINDS] & 65535, past[LETTERS] & 255
-    for i in range(NEWEST, PAST):
+    for i in range(LATEST, PAST):
         past[i] = min(past[i], symbols - 1)
 
 
@@ -129,19 +129,19 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
         ring: the symbols of the past.
         places: where each hashed run of symbols was last seen.
         classes: the class of each symbol.
-        symbol: the newest symbol.
+        symbol: the latest symbol.
         learn: whether to store the symbol, so that it can be matched later.
     """
     _follow(past, ring, symbol)
     if learn:
         ring[past[POSITION] % len(ring)] = symbol
-    for i in range(PAST - 1, NEWEST, -1):
+    for i in range(PAST - 1, LATEST, -1):
         past[i] = past[i - 1]
-    past[NEWEST] = symbol
+    past[LATEST] = symbol
     past[POSITION] += 1
     for i in range(len(MATCH_LENGTHS)):
         hashed = np.uint32(0)
-        for k in range(NEWEST, NEWEST + MATCH_LENGTHS[i]):
+        for k in range(LATEST, LATEST + MATCH_LENGTHS[i]):
             hashed = np.uint32((hashed + np.uint32(past[k] + 1)) * np.uint32(0x2F0B4C47))
         place = scramble(hashed) % places.shape[1]
         if past[LENGTH] < MATCH_LENGTHS[i]:
@@ -171,7 +171,7 @@ def _find_match(past, ring, candidate):
     """Use `candidate`, a position in the stream, as the match if more symbols before it equal the most recent ones."""
     if 0 < candidate < past[POSITION] and past[POSITION] - candidate < len(ring) - RECENT_SYMBOLS:
         length, most = 0, min(RECENT_SYMBOLS, candidate)
-        while length < most and _symbol_at(past, ring, candidate - 1 - length) == past[NEWEST + length]:
+        while length < most and _symbol_at(past, ring, candidate - 1 - length) == past[LATEST + length]:
             length += 1
         if length > max(past[LENGTH], MATCH_LENGTHS[-1] - 1):
             past[LENGTH], past[POINTER] = length, candidate
@@ -182,7 +182,7 @@ def _symbol_at(past, ring, position):
     """Return the symbol at a position of the stream: one of the most recent, or one from the ring; -1 if unknown."""
     back = past[POSITION] - 1 - position
     if back < RECENT_SYMBOLS:
-        return past[NEWEST + back]
+        return past[LATEST + back]
     if position >= past[LEARNED]:
         return np.int64(-1)
     return np.int64(ring[position % len(ring)])
@@ -248,7 +248,7 @@ def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
         hashes: where to write the hashes.
     """
     for i in range(_HASHED):
-        features[i] = past[NEWEST + i] + 1
+        features[i] = past[LATEST + i] + 1
     for i in range(3):
         features[_WORD + i] = past[WORD + i]
     features[_KINDS] = past[KINDS]

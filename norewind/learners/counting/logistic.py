@@ -13,7 +13,7 @@ ONE = 1 << 16
 # The unit of log-odds, and that of mixer inputs, small enough for weighted sums to fit into 32 bits.
 LOGIT, INPUT = 1 << 12, 1 << 8
 # The largest log-odds.
-LARGEST_LOGIT = 12 * LOGIT
+MAX_LOGIT = 12 * LOGIT
 _STEP_BITS = 5
 _STEP = 1 << _STEP_BITS
 _FINE_BITS = 6
@@ -26,7 +26,7 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 _MIDDLES = (np.arange(4096) + 0.5) / 4096
 _STRETCHED = np.rint((np.log(_MIDDLES) - np.log(1 - _MIDDLES)) * INPUT).astype(np.int16)
-_POINTS = (np.arange(2 * LARGEST_LOGIT // _STEP + 2) * _STEP - LARGEST_LOGIT) / LOGIT
+_POINTS = (np.arange(2 * MAX_LOGIT // _STEP + 2) * _STEP - MAX_LOGIT) / LOGIT
 _SQUASHED = np.rint(probabilities(_POINTS) * (ONE << _FINE_BITS)).astype(np.int32)
 
 
@@ -38,8 +38,8 @@ def stretch(p):
 
 @kernel
 def squash(logit):
-    """Return the probability of log-odds within ± LARGEST_LOGIT, interpolated from a table. It is never 0 or ONE."""
-    offset = logit + LARGEST_LOGIT
+    """Return the probability of log-odds within ± MAX_LOGIT, interpolated from a table. It is never 0 or ONE."""
+    offset = logit + MAX_LOGIT
     low, share = offset >> _STEP_BITS, offset & (_STEP - 1)
     p = (_SQUASHED[low] * (_STEP - share) + _SQUASHED[low + 1] * share) >> (_STEP_BITS + _FINE_BITS)
     return min(max(p, 1), ONE - 1)
@@ -47,5 +47,5 @@ def squash(logit):
 
 @kernel
 def clip_logit(logit):
-    """Clip log-odds to ± LARGEST_LOGIT."""
-    return min(max(logit, -LARGEST_LOGIT), LARGEST_LOGIT)
+    """Clip log-odds to ± MAX_LOGIT."""
+    return min(max(logit, -MAX_LOGIT), MAX_LOGIT)

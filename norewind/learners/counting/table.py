@@ -16,8 +16,8 @@ LEVELS = 3
 WIDTH = 1 << LEVELS
 HISTORY_BITS, COUNT_BITS, PROBABILITY_BITS = 6, 8, 18
 HISTORIES, HALF = 1 << HISTORY_BITS, 1 << (PROBABILITY_BITS - 1)
-_LARGEST_COUNT = (1 << COUNT_BITS) - 1
-_RATES = (65536 / np.minimum(np.arange(_LARGEST_COUNT + 1) + 1.08, 250)).astype(np.int32)
+_MAX_COUNT = (1 << COUNT_BITS) - 1
+_RATES = (65536 / np.minimum(np.arange(_MAX_COUNT + 1) + 1.08, 250)).astype(np.int32)
 _CELL_LIMIT = 1023
 _CELL_RATES = (65536 / (np.arange(_CELL_LIMIT + 1) + 1.5)).astype(np.int32)
 
@@ -31,7 +31,7 @@ def probability(slot):
 @kernel
 def times_seen(slot):
     """Return how often the slot was seen, up to 255."""
-    return np.int64(slot >> HISTORY_BITS) & _LARGEST_COUNT
+    return np.int64(slot >> HISTORY_BITS) & _MAX_COUNT
 
 
 @kernel
@@ -52,7 +52,7 @@ def learn_bit(slot, bit):
     p += (((bit << PROBABILITY_BITS) - p) * _RATES[n]) >> 16
     past = 2 * past + bit
     past = past & (HISTORIES - 1) | past >> HISTORY_BITS << (HISTORY_BITS - 1)
-    return np.uint32((p ^ HALF) << (COUNT_BITS + HISTORY_BITS) | min(n + 1, _LARGEST_COUNT) << HISTORY_BITS | past)
+    return np.uint32((p ^ HALF) << (COUNT_BITS + HISTORY_BITS) | min(n + 1, _MAX_COUNT) << HISTORY_BITS | past)
 
 
 @kernel

@@ -15,14 +15,14 @@ from norewind.learners.keyed.shared_network import SharedNetwork
 from norewind.learners.online import OnlineLearner
 
 # The number of rows is padded to a power of two, and at least to this, so that few sizes are compiled.
-LEAST_ROWS = 4096
+MIN_BATCH_ROWS = 4096
 
 
 class PendingRows(NamedTuple):
     """The rows of one key that are waiting for their targets, as in an `AheadRun`.
 
     Attributes:
-        xs: the inputs of the newest rows.
+        xs: the inputs of the latest rows.
         targets: their targets.
         outputs: their forecasts.
         steps: the steps, in rows ahead.
@@ -101,7 +101,7 @@ class KeyedNetworks(KeyedProgram):
             return np.zeros(len(due))
         known = np.where(is_not_forecast(rows_before, self.pending.steps, targets.shape[1]), np.nan, targets)
         known = known.astype(targets.dtype)
-        room = max(LEAST_ROWS, 1 << (len(due) - 1).bit_length()) - len(due)
+        room = max(MIN_BATCH_ROWS, 1 << (len(due) - 1).bit_length()) - len(due)
         padded = (np.pad(part, ((0, room), (0, 0))) for part in (due, known))
         losses = np.asarray(self.pending.losses(*padded))[: len(due)]
         return np.where(rows_before < self.pending.steps[0], 0, losses)
@@ -115,7 +115,7 @@ def earlier_values(
     Before a key's first row, these are the initial values of the rings.
 
     Args:
-        rings: the newest rows of every slot, which are updated: row t is at t modulo their number.
+        rings: the latest rows of every slot, which are updated: row t is at t modulo their number.
         steps: for each block of columns, how many rows earlier.
         slots: the slots of the rows.
         rows_before: the number of earlier rows of the key of each row.

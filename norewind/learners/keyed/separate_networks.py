@@ -53,9 +53,9 @@ class SeparateNetworks:
                 run, estimate, _ = update.step(run, *sample, nonfinite=nonfinite)
                 return run, (estimate.loss, estimate.output)
 
-            def one(run, xs, targets, newest, count):
+            def one(run, xs, targets, latest, count):
                 before = with_prng_keys(run, start)
-                after, (losses, outputs) = scan_some(body, before, (xs, targets, newest), count)
+                after, (losses, outputs) = scan_some(body, before, (xs, targets, latest), count)
                 finite = jnp.array(True) if nonfinite == "skip" else chunk_is_finite(before, after, losses)
                 return without_prng_keys(after), losses, outputs, finite
 

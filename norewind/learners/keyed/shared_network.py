@@ -35,9 +35,9 @@ class SharedNetwork:
     """
 
     def __init__(self, learner: OnlineLearner, start: Run):
-        self.shared = start._replace(state=None, carry=None, newest_state=None, initial_state=None)
-        # Each key has its own state and carry after the rows learned from, and its own newest state.
-        like = start.state, start.carry, start.newest_state
+        self.shared = start._replace(state=None, carry=None, latest_state=None, initial_state=None)
+        # Each key has its own state and carry after the rows learned from, and its own latest state.
+        like = start.state, start.carry, start.latest_state
         self.own = {str(i): np.asarray(leaf) for i, leaf in enumerate(without_prng_keys(like))}
         program = _program(learner.update, "ignore" if learner.stops else "skip", like)
         self._learned = compiled_loop(program, donate_argnums=0)
@@ -105,25 +105,25 @@ def _program(update: Update, nonfinite: Nonfinite, like: Tree) -> Callable:
     """Build the loop over rows: read the key's own part, do one step of the learner, and write the part back."""
 
     def one(carried: tuple[Run, list[jax.Array]], row: tuple) -> Any:
-        (shared, blocks), (at, learns, (x, target, newest)) = carried, row
+        (shared, blocks), (at, learns, (x, target, latest)) = carried, row
         own = [jax.lax.dynamic_index_in_dim(block, at, keepdims=False) for block in blocks]
-        state, carry, newest_state = with_prng_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
-        run = shared._replace(state=state, carry=carry, newest_state=newest_state)
+        state, carry, latest_state = with_prng_keys(jax.tree.unflatten(jax.tree.structure(like), own), like)
+        run = shared._replace(state=state, carry=carry, latest_state=latest_state)
 
         def learn():
-            new, estimate, _ = update.step(run, x, target, newest, nonfinite=nonfinite)
+            new, estimate, _ = update.step(run, x, target, latest, nonfinite=nonfinite)
             return new, estimate.loss, estimate.output
 
         def answer():
-            state, output = update.transition(run.params, run.newest_state, newest)
-            run_after = run._replace(newest_state=without_weak_types(state))
+            state, output = update.transition(run.params, run.latest_state, latest)
+            run_after = run._replace(latest_state=without_weak_types(state))
             return run_after, jnp.zeros_like(jax.eval_shape(learn)[1]), output
 
-        run, loss, output = learn() if newest is None else jax.lax.cond(learns, learn, answer)
-        own = without_prng_keys(without_weak_types((run.state, run.carry, run.newest_state)))
+        run, loss, output = learn() if latest is None else jax.lax.cond(learns, learn, answer)
+        own = without_prng_keys(without_weak_types((run.state, run.carry, run.latest_state)))
         pairs = zip(blocks, own, strict=True)
         blocks = [jax.lax.dynamic_update_index_in_dim(block, part, at, 0) for block, part in pairs]
-        return (run._replace(state=None, carry=None, newest_state=None), blocks), (loss, output)
+        return (run._replace(state=None, carry=None, latest_state=None), blocks), (loss, output)
 
     def rows(blocks, shared, inputs, count):
         (shared, blocks), results = scan_some(one, (shared, blocks), inputs, count)

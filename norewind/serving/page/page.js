@@ -3,7 +3,7 @@
 
 const RECENT = 200;
 const run = { about: { simple: {} }, metrics: [], rows: [], status: {} };
-// The newest states of the run with their times, to compute rates over about five seconds.
+// The latest states of the run with their times, to compute rates over about five seconds.
 const history = [];
 const view = { paused: false, span: 1, hidden: new Set(), target: null, key: null };
 const get = (id) => document.getElementById(id);
@@ -138,19 +138,19 @@ function showLoss() {
     const points = lines.map((entry) => [x(entry.samples), isNumber(entry[name]) ? Math.max(y(entry[name]), 2) : null]);
     line(get("loss"), points, kind);
   }
-  const newest = all[all.length - 1];
-  const beside = present.filter(([name]) => name !== "loss" && isNumber(newest[name]));
-  const best = beside.sort((a, b) => newest[a[0]] - newest[b[0]])[0];
+  const latest = all[all.length - 1];
+  const beside = present.filter(([name]) => name !== "loss" && isNumber(latest[name]));
+  const best = beside.sort((a, b) => latest[a[0]] - latest[b[0]])[0];
   let text = `${run.about.unit}, by samples.`;
-  if (best && isNumber(newest.loss)) {
-    const better = newest.loss <= newest[best[0]];
-    text += ` In the newest interval the model is ${better ? "better" : "worse"} than the best baseline (${best[1]}): `
-      + `${short(newest.loss)} against ${short(newest[best[0]])}.`;
+  if (best && isNumber(latest.loss)) {
+    const better = latest.loss <= latest[best[0]];
+    text += ` In the latest interval the model is ${better ? "better" : "worse"} than the best baseline (${best[1]}): `
+      + `${short(latest.loss)} against ${short(latest[best[0]])}.`;
   }
   get("loss-words").textContent = text;
 }
 
-// The newest data.
+// The latest data.
 
 function inner(value, target) {
   if (value === null || typeof value !== "object") return undefined;
@@ -195,16 +195,16 @@ function rowsOfKey(rows) {
 function showSeries(rows) {
   const svg = get("rows");
   const whose = view.key === null ? "" : ` of ${view.key}`;
-  if (rows.length < 2) return empty(svg, whose ? `Fewer than two of the newest rows belong to ${view.key}` : "No rows yet");
+  if (rows.length < 2) return empty(svg, whose ? `Fewer than two of the latest rows belong to ${view.key}` : "No rows yet");
   const target = view.target;
   const points = rows.map((row) => [row.sample, inner(row.target, target), inner(row.prediction, target)]);
-  const newest = rows[rows.length - 1];
-  const ahead = isNumber(newest.for) ? [newest.for, inner(newest.forecast, target)] : null;
-  const last = ahead ? Math.max(newest.sample, ahead[0]) : newest.sample;
+  const latest = rows[rows.length - 1];
+  const ahead = isNumber(latest.for) ? [latest.for, inner(latest.forecast, target)] : null;
+  const last = ahead ? Math.max(latest.sample, ahead[0]) : latest.sample;
   const { x, y } = frame(svg, [rows[0].sample, last], spread(points.flatMap(([, actual, forecast]) => [actual, forecast])));
   line(svg, points.map(([at, came]) => [x(at), isNumber(came) ? y(came) : null]), "value");
   line(svg, points.map(([at, , forecast]) => [x(at), isNumber(forecast) ? y(forecast) : null]), "model dashed");
-  const waiting = rows.filter((row) => isNumber(row.for) && row.for > newest.sample);
+  const waiting = rows.filter((row) => isNumber(row.for) && row.for > latest.sample);
   for (const row of waiting) {
     const forecast = inner(row.forecast, target);
     if (isNumber(forecast)) svg.append(draw("circle", { class: "ahead", cx: x(row.for), cy: y(forecast), r: waiting.length > 40 ? 1.5 : 3 }));
@@ -249,7 +249,7 @@ function showSurprise(rows) {
     if (!isNumber(size)) return;
     svg.append(draw("rect", { class: size > high ? "high" : "", x: x(first + place), y: y(size), width, height: Math.max(0.5, bottom - y(size)) }));
   });
-  get("rows-words").textContent = `The newest ${rows.length} samples. The median surprise is ${short(usual)}; red bars are more than four times that.`;
+  get("rows-words").textContent = `The latest ${rows.length} samples. The median surprise is ${short(usual)}; red bars are more than four times that.`;
 }
 
 function showTop(rows) {
@@ -274,13 +274,13 @@ function remember(status) {
 }
 
 function rateOf(name) {
-  const [[began, before], [now, newest]] = [history[0], history[history.length - 1]];
-  return now > began && isNumber(newest[name]) ? (newest[name] - before[name]) / (now - began) : undefined;
+  const [[began, before], [now, latest]] = [history[0], history[history.length - 1]];
+  return now > began && isNumber(latest[name]) ? (latest[name] - before[name]) / (now - began) : undefined;
 }
 
 function showStatus() {
   const now = run.status;
-  const newest = run.metrics[run.metrics.length - 1] || {};
+  const latest = run.metrics[run.metrics.length - 1] || {};
   const rate = rateOf("samples") ?? 0;
   const predicting = rateOf("predicted");
   const speed = rate || !isNumber(now.speed) ? rate : now.speed;
@@ -288,14 +288,14 @@ function showStatus() {
   const tiles = [
     tile("Samples", short(now.samples ?? 0), isNumber(now.durable) ? `saved up to ${short(now.durable)}` : ""),
     tile("Throughput", `${short(speed)} / s`, isNumber(predicting) ? `predicting ${short(predicting)} / s` : speed ? "learning" : "idle"),
-    tile("Loss", short(newest.loss), isNumber(newest.baseline) ? `${run.about.simple.baseline}: ${short(newest.baseline)}` : "", newest.loss > newest.baseline ? "bad" : ""),
+    tile("Loss", short(latest.loss), isNumber(latest.baseline) ? `${run.about.simple.baseline}: ${short(latest.baseline)}` : "", latest.loss > latest.baseline ? "bad" : ""),
     tile("Divergence", now.diverged ? "diverged" : now.divergence ?? "–",
-      now.diverged ? now.divergence : run.about.stop_if_diverged === false ? "turned off" : `carry ${short(newest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
+      now.diverged ? now.divergence : run.about.stop_if_diverged === false ? "turned off" : `carry ${short(latest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
   ];
   if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `rows to learn from; ${short(now.waiting ?? 0)} awaiting labels`));
-  else if ("silent" in now) tiles.push(tile("Newest line", isNumber(now.silent) ? ago(now.silent) : "–", "of metrics"));
+  else if ("silent" in now) tiles.push(tile("Latest line", isNumber(now.silent) ? ago(now.silent) : "–", "of metrics"));
   for (const [name, what] of Object.entries(run.about.tiles)) {
-    if (isNumber(newest[name])) tiles.push(tile("Method", short(newest[name]), what));
+    if (isNumber(latest[name])) tiles.push(tile("Method", short(latest[name]), what));
   }
   get("tiles").replaceChildren(...tiles);
   const keys = now.keys || [];
@@ -305,7 +305,7 @@ function showStatus() {
 }
 
 function keyButton(key) {
-  const button = make("button", { type: "button", class: "key", title: "Show the newest rows of this key", text: key });
+  const button = make("button", { type: "button", class: "key", title: "Show the latest rows of this key", text: key });
   button.addEventListener("click", () => { view.key = key; showRows(); });
   return button;
 }
@@ -317,7 +317,7 @@ function showAbout() {
   const ahead = about.columns ? `${about.columns.targets.slice(0, 4).join(", ")}, ${about.columns.steps.join(", ")} ahead` : "the next symbol";
   get("about").textContent = `${about.model} · ${ahead} · ${about.source}`;
   get("top-what").textContent = isText() ? "symbol" : "row";
-  get("rows-title").textContent = isText() ? "Newest symbols" : "Newest rows with their forecasts";
+  get("rows-title").textContent = isText() ? "Latest symbols" : "Latest rows with their forecasts";
 }
 
 function show() { showStatus(); showLoss(); showRows(); }

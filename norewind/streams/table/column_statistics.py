@@ -8,7 +8,7 @@ from norewind.engines.kernels import kernel
 
 # With fewer values than this, a standard deviation is too uncertain to standardise a target by, or to tell an outlier.
 MIN_VALUES = 10
-# The mean and the deviation are those of about this many of the newest values.
+# The mean and the deviation are those of about this many of the latest values.
 MEMORY = 10_000
 # How far from the mean a value counts in full, in deviations. A value farther away counts as this far, and the reach
 # grows, so that a shift or a larger scale is followed within a few rows, and spikes that recur count in full.
@@ -19,10 +19,10 @@ REACH_MEMORY = 1_000
 # Of the first values, those farther from their median than this many median deviations count as the median.
 FIRST_REACH = 15.0
 # A smaller deviation, as a fraction of the mean, is rounding: the column is constant.
-LEAST_DEVIATION = 1e-14
+MIN_DEVIATION = 1e-14
 
 # The rows of the statistics of columns. The last `MIN_VALUES` rows hold the first values, until all have arrived.
-COUNT, MEAN, VARIANCE, NEWEST, WIDEST, FIRST = range(6)
+COUNT, MEAN, VARIANCE, LATEST, WIDEST, FIRST = range(6)
 STATISTICS = FIRST + MIN_VALUES
 
 
@@ -39,7 +39,7 @@ def observe(known, row):
         if not math.isnan(value):
             count = int(known[COUNT, column])
             _add(known, column, value)
-            known[NEWEST, column] = value
+            known[LATEST, column] = value
             if count < MIN_VALUES:
                 known[FIRST + count, column] = value
                 if count + 1 == MIN_VALUES:
@@ -98,4 +98,4 @@ def deviation_of(known, column):
         column: the index of the column.
     """
     deviation = math.sqrt(known[VARIANCE, column])
-    return deviation if deviation > LEAST_DEVIATION * abs(known[MEAN, column]) else 0.0
+    return deviation if deviation > MIN_DEVIATION * abs(known[MEAN, column]) else 0.0

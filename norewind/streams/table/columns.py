@@ -30,7 +30,7 @@ LIST_INDEX = re.compile("0|[1-9][0-9]{0,9}")
 # Dates that begin with the day or the month: which of the two, only their author knows.
 YEAR_LAST = re.compile(r"[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}([ T,].*)?")
 DECIMAL_COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
-# How many of the newest times are kept.
+# How many of the latest times are kept.
 KEPT_TIMES = 12
 MISSING_WORDS = frozenset(["", "na", "nan", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
@@ -296,17 +296,17 @@ def as_time(value: Any) -> str | int | float | None:
     return value if type(value) in (int, float) and abs(value) < 1e20 else None
 
 
-def times_ahead(newest: Sequence[Any], count: int) -> list[Any] | None:
-    """Return the times of the next rows, in the format of the newest ones.
+def times_ahead(latest: Sequence[Any], count: int) -> list[Any] | None:
+    """Return the times of the next rows, in the format of the latest ones.
 
     The times may be a constant number of seconds or of months apart.
 
     Args:
-        newest: the times of the newest rows.
+        latest: the times of the latest rows.
         count: the number of times to return.
 
     Returns:
-        The times; None if the newest ones are not regular.
+        The times; None if the latest ones are not regular.
 
     >>> times_ahead(["2024/01/31 22:00", "2024/01/31 23:00", "2024/02/01 00:00"], 2)
     ['2024/02/01 01:00', '2024/02/01 02:00']
@@ -316,14 +316,14 @@ def times_ahead(newest: Sequence[Any], count: int) -> list[Any] | None:
     [1700000180]
     >>> times_ahead(["2023-10-31", "2023-11-30", "2023-12-01"], 2)
     """
-    if len(newest) < 3 or None in newest:
+    if len(latest) < 3 or None in latest:
         return None
     try:
-        if not all(isinstance(time, str) for time in newest) or newest[-1].replace(".", "", 1).isdigit():
-            return _numbers([float(time) for time in newest], count, whole="." not in str(newest[-1]))
-        moments = [datetime.fromisoformat(iso(time)) for time in newest]
+        if not all(isinstance(time, str) for time in latest) or latest[-1].replace(".", "", 1).isdigit():
+            return _numbers([float(time) for time in latest], count, whole="." not in str(latest[-1]))
+        moments = [datetime.fromisoformat(iso(time)) for time in latest]
         ahead = _moments(moments, count)
-        return None if ahead is None else [_written(moment, newest[-1]) for moment in ahead]
+        return None if ahead is None else [_written(moment, latest[-1]) for moment in ahead]
     except (ValueError, OverflowError, TypeError):
         return None  # not times, some with and some without a zone, or beyond the year 9999
 
@@ -337,7 +337,7 @@ def _numbers(times: list[float], count: int, *, whole: bool) -> list[Any] | None
 
 
 def _moments(moments: list[datetime], count: int) -> list[datetime] | None:
-    """Return the next moments, if the newest are a constant time or number of months apart.
+    """Return the next moments, if the latest are a constant time or number of months apart.
 
     With months, they are on the last day of each month or on the same day.
     """

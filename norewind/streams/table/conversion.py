@@ -26,7 +26,7 @@ class Rows(NamedTuple):
         values: the numbers of the columns in use as float64 of shape (rows, columns), NaN where missing.
         lines: the line number of each row; None if they are not from a source.
         copied: the columns to copy, as JSON text.
-        times: the times of the newest rows, as they were sent.
+        times: the times of the latest rows, as they were sent.
         keys: the keys of the rows.
     """
 

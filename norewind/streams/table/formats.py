@@ -33,7 +33,7 @@ class ReadOptions:
         delimiter: the character between the fields of a CSV file.
         classes: whether the target is a class, written as text, a boolean or a number.
         previous_targets: with a horizon of 0, whether the targets of the previous row are inputs too.
-        missing: how to treat a missing input. It is replaced by the newest value of its column ("last") or by the mean
+        missing: how to treat a missing input. It is replaced by the latest value of its column ("last") or by the mean
             so far ("mean"), it is an error ("stop"), or the row is skipped and counted ("skip"). A value is missing if
             its field is empty, NA, NaN or null, or if a JSON object lacks its key. A missing target is NaN, and is not
             learned from.

@@ -100,7 +100,7 @@ class RowReader:
 
     def _first(self) -> Any:
         """Return the next record that is not blank."""
-        self._source.set_patience(None)
+        self._source.set_timeout(None)
         while records := self._source.peek():
             if not self._is_blank(records[0]):
                 return records[0]
@@ -110,17 +110,17 @@ class RowReader:
     def _is_blank(self, record: Any) -> bool:
         return isinstance(record, bytes) and self._format.is_blank(record)
 
-    def take(self, count: int, patience: float | None) -> tuple[Rows, StreamError | None]:
+    def take(self, count: int, timeout: float | None) -> tuple[Rows, StreamError | None]:
         """Return the next rows.
 
         Args:
             count: the maximum number of rows.
-            patience: how many seconds to wait for them; None to wait indefinitely.
+            timeout: how many seconds to wait for them; None to wait indefinitely.
 
         Returns:
             The rows, and the error that ended them, if any: the next call finds it again.
         """
-        self._source.set_patience(patience)
+        self._source.set_timeout(timeout)
         parts = [self.conversion.none]
         left = count
         ended_by = None

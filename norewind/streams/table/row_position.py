@@ -17,7 +17,7 @@ from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, K
 # In positions None stands for NaN, which JSON does not have.
 SavedNumber = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 SavedSize = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
-# Count, mean, variance, newest value, reach and first values of a column.
+# Count, mean, variance, latest value, reach and first values of a column.
 SavedColumn = tuple[Count, SavedNumber, SavedSize, SavedNumber | None, SavedSize, list[SavedNumber]]
 ColumnNames = Annotated[list[str], msgspec.Meta(min_length=1)]
 

@@ -18,7 +18,7 @@ from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.parsing import RowReader
 from norewind.streams.table.row_position import check_row_position
-from norewind.streams.table.scaling import SeriesStatistics, TableLayout, newest_scales, scale_rows
+from norewind.streams.table.scaling import SeriesStatistics, TableLayout, latest_scales, scale_rows
 from norewind.wording import first_few
 
 UNREAD_POSITION = init_position("rows")
@@ -52,7 +52,7 @@ class RowStream(SourceStream):
         ignored: why the other columns are not used, by name.
         warning: what seems to be wrong with the first rows, as a sentence; None if nothing does.
         width: the length of a row of inputs.
-        known: the indices in it of the newest known targets.
+        known: the indices in it of the latest known targets.
         steps, horizon: the numbers of rows ahead to forecast, and the largest of them.
         clock: the column of times; None if there is none.
 
@@ -96,7 +96,7 @@ class RowStream(SourceStream):
             self._copied = list(copy)
             self.ignored: dict[str, str] = {}
             self.warning: str | None = None
-            self._newest_times: deque[Any] = deque(maxlen=KEPT_TIMES)
+            self._latest_times: deque[Any] = deque(maxlen=KEPT_TIMES)
             self._classes_before = 0
             if position in (None, UNREAD_POSITION):
                 source.start(UNREAD_POSITION)
@@ -215,7 +215,7 @@ class RowStream(SourceStream):
             cycles=_array([column for column, _ in cycles]),
             periods=np.array([period for _, period in cycles], np.float64),
             times=_array(times),
-            fill_with_newest=self._read_options.missing == "last",
+            fill_with_latest=self._read_options.missing == "last",
             standardise=self._standardise,
             classes=self._read_options.classes,
             before=self._read_options.previous_targets and self.horizon == 0,
@@ -235,7 +235,7 @@ class RowStream(SourceStream):
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds: dict[str, Kind] = dict(position["kinds"])
         self._cycles, self.clock = position["cycles"], position["clock"]
-        self._newest_times.extend(position["times"])
+        self._latest_times.extend(position["times"])
         self._choose()
         self._reader.conversion.restore(position["categories"])
         self._classes_before = len(self.classes) if self._read_options.classes else 0
@@ -246,7 +246,7 @@ class RowStream(SourceStream):
         if self._source.progress.here.offset == 0:
             # The start of another source (see `restart_position`), which may have its columns in another order.
             self._series = scaling.init_series(self.layout)._replace(statistics=self._series.statistics)
-            self._newest_times.clear()
+            self._latest_times.clear()
             self._reader.read_header()
         self._check_columns(dict.fromkeys(self._reader.columns, InferredKind("number")))
 
@@ -283,13 +283,13 @@ class RowStream(SourceStream):
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
             categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
             clock=self.clock,
-            times=list(self._newest_times),
+            times=list(self._latest_times),
             statistics=scaling.saved_statistics(self._series),
-            waiting=newest_scales(self._series, self.horizon or 1),
+            waiting=latest_scales(self._series, self.horizon or 1),
         )
 
     def scales_ahead(self, rows: int) -> np.ndarray:
-        """Return the mean, deviation and newest value of every target after each of the last rows.
+        """Return the mean, deviation and latest value of every target after each of the last rows.
 
         Args:
             rows: the number of rows.
@@ -297,7 +297,7 @@ class RowStream(SourceStream):
         Returns:
             An array of shape (rows, targets, 3), the oldest row first.
         """
-        return newest_scales(self._series, rows)
+        return latest_scales(self._series, rows)
 
     def times_ahead(self, rows: int) -> list[Any] | None:
         """Return the times of the next rows, in the format of the table; None if they are not regular.
@@ -305,11 +305,11 @@ class RowStream(SourceStream):
         Args:
             rows: the number of rows.
         """
-        return columns.times_ahead(self._newest_times, rows)
+        return columns.times_ahead(self._latest_times, rows)
 
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
+    def take(self, count: int, timeout: float | None = None) -> Samples | None:
         check_take_count(count)
-        rows, problem = self._reader.take(count, patience)
+        rows, problem = self._reader.take(count, timeout)
         self._source.progress.note_returned(len(rows.values), problem)
         if not len(rows.values) and self._source.ended:
             if self._source.progress.start == UNREAD_POSITION and self.shard[1] == 1:
@@ -334,7 +334,7 @@ class RowStream(SourceStream):
         return self._samples(rows, None)
 
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
-        self._newest_times.extend(map(columns.as_time, rows.times))
+        self._latest_times.extend(map(columns.as_time, rows.times))
         return Samples(
             *scale_rows(self.layout, self._series, rows.values), rows.lines, copied, named=self._named(rows.values)
         )
@@ -379,9 +379,9 @@ class RowStream(SourceStream):
         """
         return self._reader.read_back(row)
 
-    def newest_targets(self) -> np.ndarray:
-        """Return the newest known value of every target; NaN if there is none."""
-        return self._series.statistics[0, scaling.NEWEST, self.layout.targets]
+    def latest_targets(self) -> np.ndarray:
+        """Return the latest known value of every target; NaN if there is none."""
+        return self._series.statistics[0, scaling.LATEST, self.layout.targets]
 
     def unknown_ahead(self) -> list[str]:
         """Return the inputs that future rows will have, but whose values are neither forecast nor known from time."""
@@ -394,7 +394,7 @@ class RowStream(SourceStream):
             targets: the assumed targets of that row.
             step: how many rows ahead it is.
         """
-        row = self._series.statistics[0, scaling.NEWEST].copy()
+        row = self._series.statistics[0, scaling.LATEST].copy()
         row[self.layout.targets] = targets
         row[self.layout.times] += step * row[len(self.kinds) :]
         return scale_rows(self.layout, self._series, row[None], mode=scaling.EXTRAPOLATE)[0][0]

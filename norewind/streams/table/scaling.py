@@ -16,9 +16,9 @@ from norewind.streams.stream import StreamError
 from norewind.streams.table.column_statistics import (
     COUNT,
     FIRST,
+    LATEST,
     MEAN,
     MIN_VALUES,
-    NEWEST,
     STATISTICS,
     deviation_of,
     observe,
@@ -38,7 +38,7 @@ class TableLayout(NamedTuple):
     """How the columns in use become inputs and targets.
 
     The inputs are, in this order: the numbers; the categories, each as a group of 0s and 1s; the cycles of times, each
-    as cosine and sine; and with `before`, the newest targets of the previous rows.
+    as cosine and sine; and with `before`, the latest targets of the previous rows.
 
     Attributes:
         columns: the number of columns: those in use, followed by the time since the previous row for each of `times`.
@@ -50,10 +50,10 @@ class TableLayout(NamedTuple):
         cycles: the columns with times that are inputs as cycles.
         periods: the length of each cycle in seconds.
         times: the columns that hold times.
-        fill_with_newest: whether a missing input is replaced by the newest value of its column, not by the mean.
+        fill_with_latest: whether a missing input is replaced by the latest value of its column, not by the mean.
         standardise: whether columns are standardised.
         classes: whether the targets are classes, which are not standardised.
-        before: whether the newest targets of the previous rows are inputs too.
+        before: whether the latest targets of the previous rows are inputs too.
     """
 
     columns: int
@@ -64,7 +64,7 @@ class TableLayout(NamedTuple):
     cycles: np.ndarray
     periods: np.ndarray
     times: np.ndarray
-    fill_with_newest: bool
+    fill_with_latest: bool
     standardise: bool
     classes: bool
     before: bool
@@ -81,7 +81,7 @@ class SeriesStatistics(NamedTuple):
 
     Attributes:
         statistics: of every column, as in `column_statistics`, of shape (slots, STATISTICS, columns).
-        waiting: mean, deviation and newest value of every target after each of the newest rows, of shape
+        waiting: mean, deviation and latest value of every target after each of the latest rows, of shape
             (slots, depth, targets, 3): row t is at t modulo depth. They scale targets that arrive later.
         seen: the number of rows.
     """
@@ -123,7 +123,7 @@ def init_series(layout: TableLayout, slots: int = 1) -> SeriesStatistics:
         slots: the number of series.
     """
     statistics = np.zeros((slots, STATISTICS, layout.columns))
-    statistics[:, NEWEST] = np.nan
+    statistics[:, LATEST] = np.nan
     depth, raw = max(1, int(layout.steps[-1])), layout.classes or not layout.standardise
     # Targets of the same row need no earlier scale if they are not standardised.
     scale = [0.0, 1.0, np.nan] if raw and layout.steps[-1] == 0 else [np.nan] * 3
@@ -132,7 +132,7 @@ def init_series(layout: TableLayout, slots: int = 1) -> SeriesStatistics:
 
 
 def saved_statistics(series: SeriesStatistics) -> list[list[Any]]:
-    """Return, of every column of one series, the count, mean, variance, newest value, reach and first values."""
+    """Return, of every column of one series, the count, mean, variance, latest value, reach and first values."""
     saved = []
     for column in series.statistics[0].T.tolist():
         count = int(column[COUNT])
@@ -141,8 +141,8 @@ def saved_statistics(series: SeriesStatistics) -> list[list[Any]]:
     return saved
 
 
-def newest_scales(series: SeriesStatistics, rows: int) -> np.ndarray:
-    """Return mean, deviation and newest value of every target after each of the last rows of one series, oldest first.
+def latest_scales(series: SeriesStatistics, rows: int) -> np.ndarray:
+    """Return mean, deviation and latest value of every target after each of the last rows of one series, oldest first.
 
     Args:
         series: the statistics.
@@ -158,17 +158,17 @@ def restored_series(layout: TableLayout, statistics: list[list[Any]], waiting: A
     Args:
         layout: how columns become inputs and targets.
         statistics: the result of `saved_statistics`.
-        waiting: the result of `newest_scales`.
+        waiting: the result of `latest_scales`.
 
     Raises:
         StreamError: the arguments do not fit the columns, or have impossible values.
     """
     series = init_series(layout)
     nothing = saved_statistics(series)[0]
-    # A column has a newest value if it has any, and its first values until there are enough.
+    # A column has a latest value if it has any, and its first values until there are enough.
     fits = len(statistics) == layout.columns and all(
         len(column[FIRST]) == (column[COUNT] if column[COUNT] < MIN_VALUES else 0)
-        and (column[NEWEST] is not None if column[COUNT] else column == nothing)
+        and (column[LATEST] is not None if column[COUNT] else column == nothing)
         for column in statistics
     )
     if not fits:
@@ -179,12 +179,12 @@ def restored_series(layout: TableLayout, statistics: list[list[Any]], waiting: A
         raise damaged_position_error(
             f"the waiting scales are not float64 of at most {depth} rows of shape ({targets}, 3)"
         )
-    mean, deviation, newest = np.moveaxis(waiting, -1, 0)
+    mean, deviation, latest = np.moveaxis(waiting, -1, 0)
     if layout.standardise and not layout.classes:
-        known = (np.abs(mean) <= MAX_NUMBER) & (deviation > 0) & (deviation < np.inf) & (np.abs(newest) <= MAX_NUMBER)
+        known = (np.abs(mean) <= MAX_NUMBER) & (deviation > 0) & (deviation < np.inf) & (np.abs(latest) <= MAX_NUMBER)
         fits = known | np.isnan(waiting).all(axis=-1)
     else:
-        fits = (mean == 0) & (deviation == 1) & ((np.abs(newest) <= MAX_NUMBER) | np.isnan(newest))
+        fits = (mean == 0) & (deviation == 1) & ((np.abs(latest) <= MAX_NUMBER) | np.isnan(latest))
     if not fits.all():
         raise damaged_position_error("the scales for future targets are not finite, or do not fit its settings")
     for column, (*known, first) in enumerate(statistics):
@@ -252,7 +252,7 @@ def _scale_rows(layout, series, slots, rows, mode, out):
         if mode != EXTRAPOLATE:
             for place in range(len(layout.times)):
                 time = layout.times[place]
-                row[layout.columns - len(layout.times) + place] = row[time] - known[NEWEST, time]
+                row[layout.columns - len(layout.times) + place] = row[time] - known[LATEST, time]
             observe(known, row)
         write_inputs(layout, known, row, xs[t])
         write_scales(layout, known, standardise, now)
@@ -263,13 +263,13 @@ def _scale_rows(layout, series, slots, rows, mode, out):
             scale = waiting[slot, then if then >= 0 else then + depth]
             for k in range(width):
                 place = s * width + k
-                sent, mean, deviation, newest = row[layout.targets[k]], scale[k, 0], scale[k, 1], scale[k, 2]
+                sent, mean, deviation, latest = row[layout.targets[k]], scale[k, 0], scale[k, 1], scale[k, 2]
                 if standardise:
                     targets[t, place] = clipped((sent - mean) / deviation)
-                    last[t, place] = clipped((newest - mean) / deviation)
+                    last[t, place] = clipped((latest - mean) / deviation)
                 else:
                     targets[t, place] = math.nan if math.isnan(mean) else sent
-                    last[t, place] = newest
+                    last[t, place] = latest
                 scales[t, place, 0], scales[t, place, 1] = mean, deviation
                 after[t, place, 0], after[t, place, 1] = now[k, 0], now[k, 1]
                 values[t, place] = sent
@@ -282,7 +282,7 @@ def _scale_rows(layout, series, slots, rows, mode, out):
 
 @kernel
 def write_inputs(layout, known, row, x):
-    """Write the inputs of a row, except the newest targets of the previous rows.
+    """Write the inputs of a row, except the latest targets of the previous rows.
 
     Args:
         layout: how columns become inputs and targets.
@@ -292,7 +292,7 @@ def write_inputs(layout, known, row, x):
     """
     place = 0
     for column in layout.numbers:
-        value = filled(known, row, column, layout.fill_with_newest)
+        value = filled(known, row, column, layout.fill_with_latest)
         if layout.standardise:
             deviation = deviation_of(known, column)
             value = clipped((value - known[MEAN, column]) / deviation) if deviation > 0 else 0.0
@@ -300,12 +300,12 @@ def write_inputs(layout, known, row, x):
         place += 1
     for column in layout.categories:
         # Categories have no mean.
-        value = filled(known, row, column, True) if layout.fill_with_newest else row[column]
+        value = filled(known, row, column, True) if layout.fill_with_latest else row[column]
         for category in range(CATEGORIES):
             x[place] = 1.0 if value == category else 0.0
             place += 1
     for k in range(len(layout.cycles)):
-        value = filled(known, row, layout.cycles[k], layout.fill_with_newest)
+        value = filled(known, row, layout.cycles[k], layout.fill_with_latest)
         angle = 2 * math.pi * (value % layout.periods[k]) / layout.periods[k]
         x[place], x[place + 1] = math.cos(angle), math.sin(angle)
         place += 2
@@ -313,7 +313,7 @@ def write_inputs(layout, known, row, x):
 
 @kernel
 def write_scales(layout, known, standardise, now):
-    """Write the mean, deviation and newest value of every target; NaN where there are too few values to standardise by.
+    """Write the mean, deviation and latest value of every target; NaN where there are too few values to standardise by.
 
     Args:
         layout: how columns become inputs and targets.
@@ -324,7 +324,7 @@ def write_scales(layout, known, standardise, now):
     for k in range(len(layout.targets)):
         column = layout.targets[k]
         deviation = deviation_of(known, column)
-        now[k, 0], now[k, 1], now[k, 2] = known[MEAN, column], deviation, known[NEWEST, column]
+        now[k, 0], now[k, 1], now[k, 2] = known[MEAN, column], deviation, known[LATEST, column]
         if not standardise:
             now[k, 0], now[k, 1] = 0.0, 1.0
         elif known[COUNT, column] < MIN_VALUES or deviation == 0:
@@ -333,11 +333,11 @@ def write_scales(layout, known, standardise, now):
 
 @kernel
 def write_before(layout, last, x):
-    """Write the newest targets of the previous rows as the last inputs; 0 where there are none.
+    """Write the latest targets of the previous rows as the last inputs; 0 where there are none.
 
     Args:
         layout: how columns become inputs and targets.
-        last: the newest targets.
+        last: the latest targets.
         x: the inputs of the row.
     """
     size = CATEGORIES if layout.classes else 1
@@ -352,18 +352,18 @@ def write_before(layout, last, x):
 
 
 @kernel
-def filled(known, row, column, with_newest):
+def filled(known, row, column, with_latest):
     """Return a value, or its replacement if it is missing.
 
     Args:
         known: the statistics of the series, of shape (STATISTICS, columns).
         row: the numbers of the columns; NaN is missing.
         column: the column of the value.
-        with_newest: whether to replace it by the newest value, not by the mean.
+        with_latest: whether to replace it by the latest value, not by the mean.
     """
     if not math.isnan(row[column]):
         return row[column]
-    return known[NEWEST, column] if with_newest and known[COUNT, column] > 0 else known[MEAN, column]
+    return known[LATEST, column] if with_latest and known[COUNT, column] > 0 else known[MEAN, column]
 
 
 @kernel

@@ -54,14 +54,14 @@ class _SymbolStream(SourceStream):
     def _next(self, limit: int) -> np.ndarray | None:
         """Decode up to `limit` symbols: an empty array if it could only skip, None if it needs more bytes."""
 
-    def take(self, count: int, patience: float | None = None) -> Samples | None:
+    def take(self, count: int, timeout: float | None = None) -> Samples | None:
         check_take_count(count)
         source = self._source
         progress = self._source.progress
         problem = None
         parts = [np.array([] if self._previous is None else [self._previous], np.int32)]
         missing, named = count + 1 - len(parts[0]), self._named()
-        source.set_patience(patience)
+        source.set_timeout(timeout)
         try:
             while missing:
                 part = self._next(missing)
@@ -319,12 +319,12 @@ class TaskStream(_Alphabet, Stream):
         self._chunks = text.chunks(seed, 1, self._taken)
         self._previous = next(self._chunks)
 
-    def take(self, count: int, patience: float | None = None) -> Samples:
+    def take(self, count: int, timeout: float | None = None) -> Samples:
         """Return the next samples.
 
         Args:
             count: the number of samples. A task never ends, so there are always this many.
-            patience: ignored, since a task never waits.
+            timeout: ignored, since a task never waits.
         """
         check_take_count(count)
         targets = self._chunks.send(count)
