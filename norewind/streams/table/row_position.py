@@ -12,6 +12,7 @@ from norewind.streams.position import (
     check_position,
     damaged_position_error,
 )
+from norewind.streams.table.calendar_entries import Entry
 from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, Kind
 
 # In positions None stands for NaN, which JSON does not have.
@@ -36,6 +37,7 @@ class RowPosition(SourcePosition):
     cycles: dict[str, list[str]]
     categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
     clock: str | None
+    calendar: list[Entry]
     times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
     statistics: list[SavedColumn]
     waiting: Any
