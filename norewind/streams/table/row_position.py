@@ -37,11 +37,11 @@ class RowPosition(SourcePosition):
     cycles: dict[str, list[str]]
     categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
     clock: str | None
-    calendar: list[Entry]
     times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
     statistics: list[SavedColumn]
     waiting: Any
     messages: MessagesPosition | None = None
+    calendar: list[Entry] = []  # also in runs from before there were calendars
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:
