@@ -41,7 +41,7 @@ class RowPosition(SourcePosition):
     statistics: list[SavedColumn]
     waiting: Any
     messages: MessagesPosition | None = None
-    calendar: list[Entry] = []  # also in runs from before there were calendars
+    calendar: tuple[Entry, ...] = ()  # also in runs from before there were calendars
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:
