@@ -66,14 +66,16 @@ def test_finished_runs_are_kept_and_changed_ones_trained_again(done, monkeypatch
     assert set(finished_records({**PLAN, "one": replace(PLAN["one"], rate=0.1)}, out)) == {"zero", "rejected"}
 
 
-def write_some(out, first):
+def write_some(out, first, all_ready):
+    all_ready.wait()
     for number in range(first, first + 20):
         write_record(out, f"{number:03}", {"curve": [number] * 1_000})
 
 
 def test_processes_that_end_at_once_lose_no_record(tmp_path):
     context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=write_some, args=(tmp_path, 20 * place)) for place in range(2)]
+    all_ready = context.Barrier(2)
+    writers = [context.Process(target=write_some, args=(tmp_path, 20 * place, all_ready)) for place in range(2)]
     for writer in writers:
         writer.start()
     for writer in writers:
