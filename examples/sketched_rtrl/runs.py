@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from examples.sketched_rtrl.series import CHAOTIC, LANES, REAL, lanes_of
+from examples.sketched_rtrl.leaky_traces import LEAK, leaky_traces
+from examples.sketched_rtrl.series import LANES, SERIES, lanes_of
 from norewind.cells import elman
+from norewind.cells.cell import Cell
 from norewind.core.combinators import parallel
 from norewind.core.estimator import Estimate, Estimator
 from norewind.core.run import NonFiniteError, Run
@@ -29,10 +31,12 @@ RATE = 1e-3
 SAMPLES = 15_000
 # State and influence of all lanes are reset after this many samples.
 EPISODE = 200
-# Every 250 samples, the mean of the last 200 losses is noted; the result is the mean of the last five notes.
+# After sample 1 and every 250 samples, the mean of the last 200 losses is noted; the result is the mean of the last
+# five notes.
 NOTE_EVERY, NOTED, NOTES = 250, 200, 5
 # The exact gradient is only needed where cosines are noted: in the last episodes, which begin without influence.
-EXACT_EPISODES = 7
+EXACT_EPISODES = 8
+LEAKY = f"leaky_traces:leak={LEAK}"
 # Methods whose rows the paper has, with the label of its row.
 PUBLISHED = {
     "rtrl": "exact RTRL",
@@ -41,7 +45,7 @@ PUBLISHED = {
     "sketched:terms=4": "SK-RTRL r = 4",
     "snap1": "SnAp-1",
     "kf_rtrl": "KF-RTRL",
-    "rflo": "RFLO (leak 0.9)",
+    LEAKY: "RFLO",
     "uoro": "UORO",
     "bptt:25": "truncated BPTT, 25",
 }
@@ -53,8 +57,8 @@ METHODS = (
     "kronecker",
     "uoro:rank=8",
     "nobacktrack",
+    "rflo",
 )
-SERIES = (*CHAOTIC, *REAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,27 +112,26 @@ def train_table_run(data: Path, run: TableRun, folder: Path) -> Record:
         The record of the run.
     """
     began = time.perf_counter()
-    values = jnp.asarray(lanes_of(run.series, run.samples, run.seed, data))
+    inputs, targets = lanes_of(run.series, run.samples, run.seed, data)
     cell = elman(1, UNITS, 1, symbols=False)
-    method = parse_method(run.method)
-    model = cell.transition, squared_error
-    single = method.make(*model, jnp.zeros(1))
+    single, window = estimator_of(run.method, cell)
     keys = jax.random.split(jax.random.key(run.seed), 2)
     params, state = initial_params(cell.init(keys[0]), keys[0]), jnp.zeros((LANES, UNITS))
     estimator = parallel(single, LANES)
     learner = online(estimator, optax.adam(run.rate))
-    alone = run.samples if method.window > 1 else max(0, run.samples - EXACT_EPISODES * EPISODE)
+    alone = run.samples if window > 1 else max(0, run.samples - EXACT_EPISODES * EPISODE)
+    inputs_after, targets_after = inputs[alone:], targets[alone:]
     losses, cosines, problem, spent = [], [], None, None
     trained = learner.init(params, state, keys[1])
     try:
-        trained, losses, _, spent = learn_episodes(learner, trained, values[: alone + 1], method.window)
+        trained, losses, _, spent = learn_episodes(learner, trained, inputs[:alone], targets[:alone], window)
         if alone < run.samples and run.method != "rtrl":
-            exact = parallel(parse_method("rtrl").make(*model, jnp.zeros(1)), LANES)
+            exact = parallel(estimator_of("rtrl", cell)[0], LANES)
             beside = online(with_cosine(estimator, exact), optax.adam(run.rate))
-            start = beside.init(trained.params, state, keys[1])._replace(opt_state=trained.opt_state)
-            _, last, cosines, _ = learn_episodes(beside, start, values[alone:], 1)
+            carry = trained.carry, exact.init(trained.params, state, keys[1])
+            _, last, cosines, _ = learn_episodes(beside, trained._replace(carry=carry), inputs_after, targets_after, 1)
         else:
-            _, last, _, _ = learn_episodes(learner, trained, values[alone:], method.window)
+            _, last, _, _ = learn_episodes(learner, trained, inputs_after, targets_after, window)
         losses = np.concatenate([losses, last])
     except NonFiniteError as error:
         problem = f"not finite after {int(error.run.samples):,} samples"
@@ -140,6 +143,19 @@ def train_table_run(data: Path, run: TableRun, folder: Path) -> Record:
         "nmse": None if problem else digits(noted(losses)),
         "cosine": digits(noted(cosines)) if len(cosines) else None,
     }
+
+
+def estimator_of(method: str, cell: Cell) -> tuple[Estimator, int]:
+    """Return the estimator of a method of the tables for one lane, and the number of samples in one of its steps.
+
+    Args:
+        method: the method, by name.
+        cell: the cell.
+    """
+    if method == LEAKY:
+        return leaky_traces(cell, squared_error), 1
+    parsed = parse_method(method)
+    return parsed.make(cell.transition, squared_error, jnp.zeros(1)), parsed.window
 
 
 def squared_error(output: jax.Array, target: jax.Array) -> jax.Array:
@@ -195,30 +211,29 @@ def _cosine(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def learn_episodes(
-    learner: OnlineLearner, run: Run, values: jax.Array, window: int
+    learner: OnlineLearner, run: Run, inputs: np.ndarray, targets: np.ndarray, window: int
 ) -> tuple[Run, np.ndarray, np.ndarray, float | None]:
     """Learn from episodes of 200 samples, each from a fresh state.
 
     Args:
         learner: the learner.
         run: the run to continue.
-        values: the values of all lanes, one more than there are samples.
+        inputs: the inputs of all lanes.
+        targets: their targets.
         window: the number of samples in a window.
 
     Returns:
         The run, the mean loss of every sample, the outputs, and the best CPU time per sample.
     """
     losses, outputs, best = [np.zeros(0)], [np.zeros(0)], None
-    for start in range(0, len(values) - 1, EPISODE):
-        xs = values[start : start + EPISODE, :, None]
-        targets = values[start + 1 : start + 1 + EPISODE, :, None]
-        xs, targets = xs[: len(targets)], targets
+    for start in range(0, len(inputs), EPISODE):
+        xs, ys = (part[start : start + EPISODE, :, None] for part in (inputs, targets))
         if window > 1:
             whole = len(xs) // window * window
             # (windows, lanes, samples of a window, 1)
-            xs, targets = (part[:whole].reshape(-1, window, LANES, 1).swapaxes(1, 2) for part in (xs, targets))
+            xs, ys = (part[:whole].reshape(-1, window, LANES, 1).swapaxes(1, 2) for part in (xs, ys))
         began = time.process_time()
-        run, loss, output = learner.scan(learner.reset(run), xs, targets, outputs=window == 1)
+        run, loss, output = learner.scan(learner.reset(run), xs, ys, outputs=window == 1)
         loss = np.asarray(loss)
         spent = (time.process_time() - began) / EPISODE
         best = spent if best is None else min(best, spent)
@@ -232,11 +247,12 @@ def noted(values: Any) -> float:
     """Return the mean of the last notes of a series of losses or cosines, by the paper's protocol.
 
     Args:
-        values: one value per sample.
+        values: the values of the last samples, or of all, of a run whose length is a multiple of 250.
 
     >>> noted(range(15_000))
-    14399.5
+    14150.5
     """
     values = np.asarray(values, float)
-    ends = [len(values) - NOTE_EVERY * note for note in range(NOTES)]
+    last = len(values) - NOTE_EVERY + 1
+    ends = [last - NOTE_EVERY * note for note in range(NOTES)]
     return float(np.mean([values[max(0, end - NOTED) : end].mean() for end in ends if end > 0]))
