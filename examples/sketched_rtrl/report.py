@@ -63,19 +63,22 @@ def nmse_table(records: Sequence[Record]) -> str:
 
 
 def cosine_table(records: Sequence[Record]) -> str:
-    """Format the cosine of every method with the exact gradient, as a mean over the series of a kind.
+    """Format the cosine of every method with the exact gradient, as a mean over the runs on the series of a kind.
 
     Args:
         records: the records.
     """
     rows = []
     for method in METHODS:
-        if method == "rtrl":
-            continue
-        ours = [summary([found["cosine"] for found in _of(records, method, kind)]) for kind in (CHAOTIC, REAL)]
+        of_kinds = [[found["cosine"] for found in _of(records, method, kind)] for kind in (CHAOTIC, REAL)]
+        ours = [_mean([cosine for cosine in cosines if cosine is not None]) for cosines in of_kinds]
         if any(ours):
             rows.append([f"`{method}`", *ours, *PAPER.get(method, (None,) * 7)[5:]])
     return markdown(["cosine", "chaotic", "real", "published, chaotic", "published, real"], rows)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.3f} ({len(values)})" if values else ""
 
 
 def _of(records: Sequence[Record], method: str, series: Sequence[str]) -> list[Record]:

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,6 @@ from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
 from norewind.learners.online import OnlineLearner, online
 from norewind.sweeps.record import Record
-from norewind.sweeps.sweep import SweepPlan
 from norewind.training.registry import parse_method
 from norewind.wording import digits
 
@@ -34,8 +34,9 @@ EPISODE = 200
 # After sample 1 and every 250 samples, the mean of the last 200 losses is noted; the result is the mean of the last
 # five notes.
 NOTE_EVERY, NOTED, NOTES = 250, 200, 5
-# The exact gradient is only needed where cosines are noted: in the last episodes, which begin without influence.
-EXACT_EPISODES = 8
+# Cosines are means over the last episodes, of the first seeds only: the exact gradient takes longer than most methods.
+# (The paper notes them as it does losses. Episodes begin without influence, so no others are needed.)
+COSINE_EPISODES, COSINE_SEEDS = 3, 1
 LEAKY = f"leaky_traces:leak={LEAK}"
 # Methods whose rows the paper has, with the label of its row.
 PUBLISHED = {
@@ -85,7 +86,7 @@ class TableRun:
         return f"{self.series}-{method}-{self.samples}-seed{self.seed}"
 
 
-def table_plan(methods: Sequence[str], seeds: int, samples: int = SAMPLES) -> SweepPlan:
+def table_plan(methods: Sequence[str], seeds: int, samples: int = SAMPLES) -> dict[str, TableRun]:
     """Plan the runs of the tables, the first seeds of all methods first.
 
     Args:
@@ -100,39 +101,66 @@ def table_plan(methods: Sequence[str], seeds: int, samples: int = SAMPLES) -> Sw
     return {run.name: run for run in runs}
 
 
-def train_table_run(data: Path, run: TableRun, folder: Path) -> Record:
+class Learners(NamedTuple):
+    """The compiled programs of a method, which are the same for all series and seeds.
+
+    Attributes:
+        alone: the learner.
+        beside: the same learner, with the exact gradient computed beside its own; None for windows and for `rtrl`.
+        exact: the estimator of that exact gradient.
+        window: the number of samples in one step.
+    """
+
+    alone: OnlineLearner
+    beside: OnlineLearner | None
+    exact: Estimator
+    window: int
+
+
+@cache
+def learners_of(method: str, rate: float) -> Learners:
+    """Return the learners of a method.
+
+    Args:
+        method: the method, by name.
+        rate: the learning rate of Adam.
+    """
+    cell = elman(1, UNITS, 1, symbols=False)
+    single, window = estimator_of(method, cell)
+    estimator, exact = parallel(single, LANES), parallel(estimator_of("rtrl", cell)[0], LANES)
+    has_cosine = window == 1 and method != "rtrl"
+    beside = online(with_cosine(estimator, exact), optax.adam(rate)) if has_cosine else None
+    return Learners(online(estimator, optax.adam(rate)), beside, exact, window)
+
+
+def train_table_run(data: Path, run: TableRun) -> Record:
     """Train one run without checkpoints, and note its losses and the cosines of its gradients with exact ones.
 
     Args:
         data: the folder with the real series.
         run: the settings of the run.
-        folder: ignored; nothing is written.
 
     Returns:
         The record of the run.
     """
     began = time.perf_counter()
+    learners = learners_of(run.method, run.rate)
     inputs, targets = lanes_of(run.series, run.samples, run.seed, data)
-    cell = elman(1, UNITS, 1, symbols=False)
-    single, window = estimator_of(run.method, cell)
     keys = jax.random.split(jax.random.key(run.seed), 2)
+    cell = elman(1, UNITS, 1, symbols=False)
     params, state = initial_params(cell.init(keys[0]), keys[0]), jnp.zeros((LANES, UNITS))
-    estimator = parallel(single, LANES)
-    learner = online(estimator, optax.adam(run.rate))
-    alone = run.samples if window > 1 else max(0, run.samples - EXACT_EPISODES * EPISODE)
-    inputs_after, targets_after = inputs[alone:], targets[alone:]
+    compares = learners.beside is not None and run.seed < COSINE_SEEDS
+    alone = max(0, run.samples - COSINE_EPISODES * EPISODE) if compares else run.samples
     losses, cosines, problem, spent = [], [], None, None
-    trained = learner.init(params, state, keys[1])
+    trained = learners.alone.init(params, state, keys[1])
     try:
-        trained, losses, _, spent = learn_episodes(learner, trained, inputs[:alone], targets[:alone], window)
-        if alone < run.samples and run.method != "rtrl":
-            exact = parallel(estimator_of("rtrl", cell)[0], LANES)
-            beside = online(with_cosine(estimator, exact), optax.adam(run.rate))
-            carry = trained.carry, exact.init(trained.params, state, keys[1])
-            _, last, cosines, _ = learn_episodes(beside, trained._replace(carry=carry), inputs_after, targets_after, 1)
-        else:
-            _, last, _, _ = learn_episodes(learner, trained, inputs_after, targets_after, window)
-        losses = np.concatenate([losses, last])
+        series = inputs[:alone], targets[:alone]
+        trained, losses, _, spent = learn_episodes(learners.alone, trained, *series, learners.window)
+        if compares and learners.beside is not None:
+            carry = trained.carry, learners.exact.init(trained.params, state, keys[1])
+            series = inputs[alone:], targets[alone:]
+            _, last, cosines, _ = learn_episodes(learners.beside, trained._replace(carry=carry), *series, 1)
+            losses = np.concatenate([losses, last])
     except NonFiniteError as error:
         problem = f"not finite after {int(error.run.samples):,} samples"
     return {
@@ -141,7 +169,7 @@ def train_table_run(data: Path, run: TableRun, folder: Path) -> Record:
         "microseconds": digits(1e6 * spent) if spent else None,
         "problem": problem,
         "nmse": None if problem else digits(noted(losses)),
-        "cosine": digits(noted(cosines)) if len(cosines) else None,
+        "cosine": digits(np.mean(cosines)) if len(cosines) else None,
     }
 
 
@@ -244,10 +272,10 @@ def learn_episodes(
 
 
 def noted(values: Any) -> float:
-    """Return the mean of the last notes of a series of losses or cosines, by the paper's protocol.
+    """Return the mean of the last notes of the losses, by the paper's protocol.
 
     Args:
-        values: the values of the last samples, or of all, of a run whose length is a multiple of 250.
+        values: the loss of every sample of a run whose length is a multiple of 250.
 
     >>> noted(range(15_000))
     14150.5

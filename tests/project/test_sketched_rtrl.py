@@ -50,7 +50,6 @@ def test_the_notes_are_those_of_the_published_code():
         if step % 250 == 0:
             notes.append(losses[max(0, step - 199) : step + 1].mean())
     assert noted(losses) == pytest.approx(np.mean(notes[-5:]))
-    assert noted(losses[-1_600:]) == pytest.approx(np.mean(notes[-5:]))
 
 
 def test_leaky_traces_equal_their_recursion():
