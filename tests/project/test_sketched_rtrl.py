@@ -70,7 +70,7 @@ def test_leaky_traces_equal_their_recursion():
 
 
 def test_a_plan_has_a_run_for_every_seed_method_and_series():
-    plan = table_plan(("snap1", "uoro"), seeds=2)
+    plan = table_plan(("snap1", "uoro"), seeds=(0, 1))
     assert len(plan) == 2 * 2 * 5
     assert "lorenz-snap1-15000-seed1" in plan
 
