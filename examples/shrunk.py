@@ -6,11 +6,13 @@ The table also takes the records of `examples.sketched_rtrl` and of the comparis
 """
 
 import argparse
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
+from examples.sketched_rtrl.series import SERIES, TITLES
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import Record, read_records, versions, write_record
 
@@ -41,13 +43,9 @@ def table(results: Path) -> str:
     Args:
         results: the folder of all records.
     """
-    rows = [
-        _balancing(read_records(results / "shrunk")),
-        _anbn(read_records(results / "instruments/unbiased-training")),
-    ]
+    anbn = read_records(results / "instruments/unbiased-training")
     records = read_records(results / "sketched-rtrl").values()
-    from examples.sketched_rtrl.series import SERIES, TITLES
-
+    rows = [_balancing(read_records(results / "shrunk")), _anbn(anbn)]
     rows += [_series(TITLES[series], [r for r in records if r["table"]["series"] == series]) for series in SERIES]
     return markdown(["stream", *COLUMNS], rows) + "\n"
 
@@ -78,7 +76,7 @@ def _series(title: str, records: list[Record]) -> list[str]:
     return [f"{title}: NMSE", *(_middle(errors(method)) for method in methods)]
 
 
-def _middle(values: list[float | None]) -> str:
+def _middle(values: Sequence[float | None]) -> str:
     """The median over seeds, and their number; a run that diverged counts as the worst."""
     if not values:
         return ""
