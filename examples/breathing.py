@@ -8,7 +8,7 @@ python -m examples.breathing FOLDER --quick                     # one recording,
 
 import argparse
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ import numpy as np
 RATE, MINUTE, CHOOSE = 10, 600, 300
 # Rows that are shown to every method, and hidden units of the network.
 HISTORY, HIDDEN = 10, 16
+# Three markers in space.
+COORDINATES = 9
 HORIZONS = (0.1, 0.5, 1.0, 2.0)
 NETWORKS = ("uoro", "rtrl", "snap1", "dni:4")
 # Learning rates to choose from in the first minute.
@@ -173,23 +175,30 @@ def regression(ahead: int) -> Run:
     return run
 
 
-def network_forecasts(method: str, ahead: int) -> Callable[..., np.ndarray]:
-    """A network that is trained online by a method: a function of the scaled rows, a learning rate and a seed."""
-    import jax
+@cache
+def network(method: str) -> tuple[Any, Any, int]:
+    """The cell, the learner of a method, and the length of its window. Compiled once for all recordings."""
+    import jax.numpy as jnp
     import optax
 
     import norewind
 
-    dims = 9
-    cell = norewind.cells.elman(HISTORY * dims, HIDDEN, dims, symbols=False)
-    loss, chosen = norewind.losses.squared_error, norewind.registry.parse_method(method)
-    estimator = chosen.make(cell.transition, loss, np.zeros(HISTORY * dims, np.float32))
+    inputs = HISTORY * COORDINATES
+    cell = norewind.cells.elman(inputs, HIDDEN, COORDINATES, symbols=False)
+    chosen = norewind.registry.parse_method(method)
+    estimator = chosen.make(cell.transition, norewind.losses.squared_error, jnp.zeros(inputs))
 
     def optimizer(learning_rate: Any) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(CLIP), optax.sgd(learning_rate))
 
-    learner = norewind.online(estimator, optax.inject_hyperparams(optimizer)(0.0))
-    length = chosen.window
+    return cell, norewind.online(estimator, optax.inject_hyperparams(optimizer)(0.0)), chosen.window
+
+
+def network_forecasts(method: str, ahead: int) -> Callable[..., np.ndarray]:
+    """A network that is trained online by a method: a function of the scaled rows, a learning rate and a seed."""
+    import jax
+
+    cell, learner, length = network(method)
 
     def run(rows: np.ndarray, rate: float, seed: int) -> np.ndarray:
         keys = jax.random.split(jax.random.key(seed))
@@ -208,7 +217,7 @@ def network_forecasts(method: str, ahead: int) -> Callable[..., np.ndarray]:
 
         data = filled(inputs), filled(rows[ahead:]), filled(inputs[ahead:])
         _, _, outputs = learner.scan(start, *data[:2], latest=data[2], count=count // length, outputs=True)
-        made = np.asarray(outputs, np.float64).reshape(-1, dims)[:count]
+        made = np.asarray(outputs, np.float64).reshape(-1, COORDINATES)[:count]
         forecasts = np.repeat(rows[:1], len(rows), axis=0)
         forecasts[ahead : ahead + count] = made
         return forecasts
