@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t as student
 
-from examples.sketched_rtrl.runs import LEAKY, METHODS, PUBLISHED
+from examples.sketched_rtrl.runs import LEAKY, MASKED, METHODS, PUBLISHED
 from examples.sketched_rtrl.series import CHAOTIC, REAL, SERIES, TITLES
 from norewind.plotting.tables import markdown
 from norewind.storage.files import write_atomically
@@ -21,7 +21,7 @@ PAPER = {
                           ".938", ".883"),
     "sketched:terms=4": (".0059 ± .0007", ".0065 ± .0053", ".0038 ± .0021", ".1460 ± .0049", ".0239 ± .0037",
                          ".927", ".867"),
-    "snap1": (".0052 ± .0012", ".0050 ± .0010", ".0024 ± .0008", ".1437 ± .0019", ".0214 ± .0012", ".505", ".439"),
+    MASKED: (".0052 ± .0012", ".0050 ± .0010", ".0024 ± .0008", ".1437 ± .0019", ".0214 ± .0012", ".505", ".439"),
     "kf_rtrl": (".0384 ± .0709", ".0286 ± .0181", ".0126 ± .0079", ".1613 ± .0153", ".1788 ± .2339", ".512", ".431"),
     LEAKY: (".0704 ± .0163", ".0572 ± .0331", ".0442 ± .0124", ".1536 ± .0038", ".2759 ± .2241", ".288", ".186"),
     "uoro": (".6583 ± .2966", ".0497 ± .0238", ".0425 ± .0431", ".2119 ± .0461", ".4145 ± .1523", ".056", ".046"),

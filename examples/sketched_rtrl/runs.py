@@ -22,6 +22,8 @@ from norewind.core.estimator import Estimate, Estimator
 from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
 from norewind.learners.online import OnlineLearner, online
+from norewind.estimators import snap1
+from norewind.estimators.traces import without_cross_terms
 from norewind.sweeps.record import Record
 from norewind.training.registry import parse_method
 from norewind.wording import digits
@@ -38,13 +40,16 @@ NOTE_EVERY, NOTED, NOTES = 250, 200, 5
 # (The paper notes them as it does losses. Episodes begin without influence, so no others are needed.)
 COSINE_EPISODES, COSINE_SEED = 3, 0
 LEAKY = f"leaky_traces:leak={LEAK}"
+# SnAp-1 as in the published code, which masks the influence before it takes the gradient of the step. Ours takes the
+# gradient of the whole model within a step.
+MASKED = "snap1:masked"
 # Methods whose rows the paper has, with the label of its row.
 PUBLISHED = {
     "rtrl": "exact RTRL",
     "sketched:terms=32": "SK-RTRL r = 32",
     "sketched:terms=16": "SK-RTRL r = 16",
     "sketched:terms=4": "SK-RTRL r = 4",
-    "snap1": "SnAp-1",
+    MASKED: "SnAp-1",
     "kf_rtrl": "KF-RTRL",
     LEAKY: "RFLO",
     "uoro": "UORO",
@@ -52,6 +57,7 @@ PUBLISHED = {
 }
 METHODS = (
     *PUBLISHED,
+    "snap1",
     "unbiased:of=snap1",
     "shrunk:of=snap1",
     "unbiased:of=sketched,terms=4",
@@ -182,6 +188,8 @@ def estimator_of(method: str, cell: Cell) -> tuple[Estimator, int]:
     """
     if method == LEAKY:
         return leaky_traces(cell, squared_error), 1
+    if method == MASKED:
+        return snap1(without_cross_terms("snap1", cell.transition), squared_error), 1
     parsed = parse_method(method)
     return parsed.make(cell.transition, squared_error, jnp.zeros(1)), parsed.window
 
