@@ -21,9 +21,9 @@ from norewind.core.combinators import parallel
 from norewind.core.estimator import Estimate, Estimator
 from norewind.core.run import NonFiniteError, Run
 from norewind.core.trees import Tree
-from norewind.learners.online import OnlineLearner, online
 from norewind.estimators import snap1
 from norewind.estimators.traces import without_cross_terms
+from norewind.learners.online import OnlineLearner, online
 from norewind.sweeps.record import Record
 from norewind.training.registry import parse_method
 from norewind.wording import digits
