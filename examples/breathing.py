@@ -51,7 +51,7 @@ def main() -> None:
     horizons, seeds = arguments.horizons, arguments.seeds
     if arguments.quick:
         recordings, horizons, seeds = dict(list(recordings.items())[:1]), horizons[:1], 1
-    methods = (*LINEAR, *NETWORKS, *LEAKING, *(["auto"] if arguments.auto else []))
+    methods = (*LINEAR, *LEAKING, *NETWORKS, *(["auto"] if arguments.auto else []))
     for method, seconds in product(methods, horizons):
         for number in range(seeds if method.removesuffix(EARLY) in NETWORKS else 1):
             name = f"{method}-{seconds:g}s-seed{number}"
