@@ -1,6 +1,5 @@
 """The examples run as a reader would run them, with small settings."""
 
-import os
 import re
 import subprocess
 import sys
@@ -13,8 +12,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def run(command, environment=None, **changes):
-    environment = {**(environment or as_users_run()), "PYTHONPATH": str(ROOT), **changes}
+def run(command, **changes):
+    environment = {**as_users_run(), "PYTHONPATH": str(ROOT), **changes}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
@@ -44,8 +43,7 @@ def test_sensors_are_forecast_and_the_fault_is_found():
 
 
 def test_the_pipeline_shows_the_unusual_line():
-    command = ("sh", EXAMPLES / "pipeline.sh")
-    shown = output_of(*command, environment=dict(os.environ), NOREWIND=f"{sys.executable} -m norewind").splitlines()
+    shown = output_of("sh", EXAMPLES / "pipeline.sh", NOREWIND=f"{sys.executable} -m norewind").splitlines()
     assert any(line.startswith("line 950,") for line in shown)
     assert len(shown) == 4
 
