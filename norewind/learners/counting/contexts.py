@@ -11,19 +11,18 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 
-OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
+CONTROL, OTHER, NEWLINE, FIRST_LETTER = -1, 0, 1, 2
 # The entries of `past`: hashes of words, the line, how many symbols were seen and learned from, the match, the kinds of
 # the last eight symbols (two bits each), which of them were letters, and the most recent symbols, the latest first.
 WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, BEGINNING = range(6)
-POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, LATEST = range(6, 13)
+POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, CONTROLS, PERIOD, UPPER, LATEST = range(6, 16)
 # The number of most recent symbols that are kept, and of symbols at the beginning of a line.
 RECENT_SYMBOLS, LINE_SYMBOLS = 32, 256
 PAST = LATEST + RECENT_SYMBOLS
 
 _HASHED = 8
-_WORD, _LAST_WORD, _WORD_BEFORE, _KINDS, _ABOVE, _COLUMN, _BEGINNING, _EXPECTED, _NOTHING, FEATURES = range(
-    _HASHED, _HASHED + 10
-)
+_WORD, _LAST_WORD, _WORD_BEFORE, _KINDS, _ABOVE, _COLUMN, _BEGINNING, _EXPECTED, _NOTHING = range(_HASHED, _HASHED + 9)
+_UP, _UP2, _UP3, _LEFT, _RIGHT, _PLACE, _FOLLOW, _FOLLOW_PAIR, _HIGH, _HIGH2, _HIGH3,_LIN, FEATURES = range(_HASHED + 9, _HASHED + 22)
 # Contexts with their shares of the table: those with few different values need few rows.
 _SHARES = {0: 0.1, 1: 0.1, 2: 0.4, 3: 1.0, 4: 2.0, 5: 2.4, 8: 0.8}
 _ORDERS = {tuple(range(order)): share for order, share in _SHARES.items()}
@@ -39,6 +38,20 @@ _WORDS = {
     (_KINDS, 0): 0.8,
 }
 _LINES = {(_ABOVE, _COLUMN, 0): 1.2, (_BEGINNING, 0, 1): 0.8, (_BEGINNING, _ABOVE, _WORD): 1.0}
+_BINARY = {
+    (_ABOVE, _COLUMN, 0): (_UP, 0),
+    (_BEGINNING, 0, 1): (_UP, _UP2, 0),
+    (_BEGINNING, _ABOVE, _WORD): (_UP, _LEFT, _RIGHT, 0),
+    (_WORD,): (_PLACE, 0),
+    (_WORD, 0): (_PLACE, _UP),
+    (_WORD, _LAST_WORD): (1,),
+    (_WORD, _LAST_WORD, _WORD_BEFORE): (0, 2),
+    (_WORD, _WORD_BEFORE): (0, 3),
+    (_LAST_WORD, 0, 1): (_FOLLOW, 0),
+    (_KINDS, 0): (_FOLLOW_PAIR,0),
+}
+import os
+if os.environ.get("BIN"): exec(os.environ["BIN"])
 
 # Matches are found by hashes of this many of the last symbols, unless the current match is at least as long.
 MATCH_LENGTHS = (12, 4)
@@ -75,7 +88,9 @@ def features_of(contexts: Iterable[tuple[int, ...]]) -> tuple[np.ndarray, np.nda
     """
     contexts = list(contexts)
     longest = max(map(len, contexts))
-    features = np.array([[*context, *[_NOTHING] * (longest - len(context))] for context in contexts], np.int64)
+    binary = [_BINARY.get(context, context) for context in contexts]
+    longest = max(map(len, contexts + binary))
+    features = np.array([[[*context, *[_NOTHING] * (longest - len(context))] for context in kind] for kind in (contexts,binary)], np.int64)
     random = np.random.default_rng(0).integers(0, 2**31, (len(contexts), longest + 1)) * 2 + 1
     return features, random.astype(np.uint32)
 
@@ -90,7 +105,9 @@ def classes_of(characters: Sequence[str]) -> np.ndarray:
 def byte_classes() -> np.ndarray:
     """Return the class of each byte, as `classes_of` does; bytes beyond ASCII count as parts of letters."""
     beyond = FIRST_LETTER + np.arange(128, 256, dtype=np.int32)
-    return np.concatenate([classes_of([chr(code) for code in range(128)]), beyond])
+    classes = np.concatenate([classes_of([chr(code) for code in range(128)]), beyond])
+    classes[[code for code in range(32) if not 9 <= code < 14]] = CONTROL
+    return classes
 
 
 @kernel
@@ -120,7 +137,7 @@ def keep_in_range(past, symbols):
 
 
 @kernel
-def add_symbol(past, lines, ring, places, classes, symbol, learn):
+def add_symbol(past, lines, ring, places, lags, followers, classes, symbol, learn):
     """Add one symbol to the past: update the match, the word and the line.
 
     Args:
@@ -133,6 +150,13 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
         learn: whether to store the symbol, so that it can be matched later.
     """
     _follow(past, ring, symbol)
+    past[CONTROLS] += ((classes[symbol] == CONTROL) * 65536 - past[CONTROLS]) >> 8
+    if is_binary(past):
+        if learn:
+            _count_lags(past, ring, lags, symbol)
+            pair = past[LATEST] % 256 * 256 + past[LATEST+1] % 256
+            followers[pair] = followers[pair] << 8 | symbol
+            followers[65536 + past[LATEST] % 256] = followers[65536+past[LATEST] % 256] << 8 | symbol
     if learn:
         ring[past[POSITION] % len(ring)] = symbol
     for i in range(PAST - 1, LATEST, -1):
@@ -150,10 +174,36 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
             places[i, place] = past[POSITION]
     if learn:
         past[LEARNED] = past[POSITION]
-    past[KINDS] = (past[KINDS] << 2 | min(classes[symbol], FIRST_LETTER)) & 65535
+    past[KINDS] = (past[KINDS] << 2 | min(max(classes[symbol], OTHER), FIRST_LETTER)) & 65535
     past[LETTERS] = (past[LETTERS] << 1 | (classes[symbol] >= FIRST_LETTER)) & 255
     _read_word(past, classes[symbol])
     _read_line(past, lines, classes[symbol], symbol)
+
+
+LAGS = 512
+
+
+@kernel
+def is_binary(past):
+    return past[CONTROLS] > 4096
+
+
+@kernel
+def _count_lags(past, ring, lags, symbol):
+    """Count which distances symbols repeat at."""
+    position, mask = past[POSITION], len(ring) - 1
+    if symbol != past[LATEST]:
+        for lag in range(2, min(LAGS, len(ring) // 2)):
+            lags[lag] += ring[(position - lag) & mask] == symbol
+    if position % 256 == 0:
+        best = 2
+        for lag in range(2, LAGS):
+            if lags[lag] * 15 > lags[best] * 16:
+                best = lag
+        past[PERIOD] = best
+        if lags[best] > 4096:
+            for lag in range(2, LAGS):
+                lags[lag] //= 2
 
 
 @kernel
@@ -235,7 +285,7 @@ def _beginning(first, repeats, symbol):
 
 
 @kernel
-def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
+def hash_contexts(past, lines, ring, followers, expects, used, multipliers, features, hashes):
     """Write the hash of every context of the next symbol.
 
     Args:
@@ -258,10 +308,27 @@ def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
     features[_COLUMN] = min(column, LINE_SYMBOLS - 1)
     length = min(past[LENGTH], _LONGEST_TOLD_APART)
     features[_EXPECTED] = 0 if expects < 0 else (expects + 1) * (_LONGEST_TOLD_APART + 1) + length
+    mode = 0
+    if is_binary(past):
+        mode, period = 1, max(past[PERIOD], 2)
+        position = past[POSITION]
+        features[_UP] = _symbol_at(past, ring, position - period) + 1
+        features[_UP2] = _symbol_at(past, ring, position - 2 * period) + 1
+        features[_UP3] = _symbol_at(past, ring, position - 3 * period) + 1
+        features[_LEFT] = _symbol_at(past, ring, position - period - 1) + 1
+        features[_RIGHT] = _symbol_at(past, ring, position - period + 1) + 1
+        past[UPPER] = max(features[_UP] - 1, 0)
+        features[_PLACE] = position % period
+        features[_FOLLOW] = followers[65536 + past[LATEST] % 256] & 65535
+        features[_FOLLOW_PAIR] = followers[past[LATEST] % 256 * 256 + past[LATEST+1] % 256] & 65535
+        features[_HIGH] = past[LATEST] >> 4
+        features[_HIGH2] = past[LATEST+1] >> 4
+        features[_HIGH3] = past[LATEST+2] >> 4
+        features[_LIN] = (past[LATEST] + features[_UP] - features[_LEFT]) & 255
     for context in range(len(hashes)):
-        total = multipliers[context, used.shape[1]]
-        for i in range(used.shape[1]):
-            if used[context, i] == _NOTHING:
+        total = multipliers[context, used.shape[2]] + mode
+        for i in range(used.shape[2]):
+            if used[mode, context, i] == _NOTHING:
                 break
-            total = np.uint32(total + np.uint32(multipliers[context, i] * features[used[context, i]]))
+            total = np.uint32(total + np.uint32(multipliers[context, i] * features[used[mode, context, i]]))
         hashes[context] = total

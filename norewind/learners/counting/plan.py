@@ -69,6 +69,8 @@ class CountsRun(NamedTuple):
     lines: np.ndarray
     ring: np.ndarray
     places: np.ndarray
+    lags: np.ndarray
+    followers: np.ndarray
     histories: np.ndarray
     weights: np.ndarray
     uses: np.ndarray
@@ -196,6 +198,8 @@ def _without_table(plan: CountsPlan, experts: int, size: float) -> CountsRun:
         np.zeros((2, contexts.LINE_SYMBOLS), np.int32),
         np.zeros(history, kind),
         np.zeros((len(contexts.MATCH_LENGTHS), history // 4), np.uint32),
+        np.zeros(contexts.LAGS, np.int64),
+        np.zeros(65536+256, np.int64),
         np.tile(histories, (plan.depth, 1, 1)),
         np.tile((np.array(start) * bits.WEIGHT).astype(np.int32), (int(plan.sets[-1]), 1)),
         np.zeros(int(plan.sets[-1]), np.int32),
