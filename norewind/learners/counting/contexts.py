@@ -58,9 +58,9 @@ _BINARY = {
     (_LAST_WORD, 0, 1): (_FOLLOWERS, 0),
     (_KINDS, 0): (_HIGH_HALVES,),
 }
-# Binary data is where control characters are more than 5/32, with the weight of older ones decreasing by 2^-11 per
-# symbol. Records may be as long as the longest distance at which repeats are counted.
-_BINARY_SHARE, _SHARE_BITS, _MEMORY_BITS = 5 << 11, 16, 11
+# Binary data is where more than an eighth of about the last 4096 symbols are control characters; 32 others are assumed
+# before the beginning. Records may be as long as the longest distance at which repeats are counted.
+_ALL_CONTROLS, _BINARY_SHARE, _REMEMBERED, _ASSUMED = 1 << 16, 1 << 13, 4096, 32
 DISTANCES, _PERIOD_EVERY, _MOST_REPEATS = 512, 256, 4096
 
 # Matches are found by hashes of this many of the last symbols, unless the current match is at least as long.
@@ -144,7 +144,7 @@ def keep_in_range(past, symbols):
     past[POINTER] = max(min(past[POINTER], past[POSITION] - 1), 0)
     past[LENGTH] = min(past[LENGTH], _LONGEST_MATCH)
     past[KINDS], past[LETTERS] = past[KINDS] & 65535, past[LETTERS] & 255
-    past[CONTROLS], past[PERIOD] = past[CONTROLS] & 65535, past[PERIOD] & (DISTANCES - 1)
+    past[CONTROLS], past[PERIOD] = past[CONTROLS] & (_ALL_CONTROLS - 1), past[PERIOD] & (DISTANCES - 1)
     for i in range(LATEST, PAST):
         past[i] = min(past[i], symbols - 1)
 
@@ -165,7 +165,8 @@ def add_symbol(past, lines, ring, places, repeats, followers, classes, symbol, l
         learn: whether to store the symbol, so that it can be matched later.
     """
     _follow(past, ring, symbol)
-    past[CONTROLS] += ((classes[symbol] == CONTROL) * (1 << _SHARE_BITS) - past[CONTROLS]) >> _MEMORY_BITS
+    seen = min(past[POSITION] + _ASSUMED, _REMEMBERED)
+    past[CONTROLS] += ((classes[symbol] == CONTROL) * _ALL_CONTROLS - past[CONTROLS]) // seen
     if learn and is_binary(past):
         followers[past[LATEST] & 255] = (followers[past[LATEST] & 255] << 8 | (symbol & 255)) & 65535
         _count_repeats(past, ring, repeats, symbol)
