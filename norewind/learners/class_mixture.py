@@ -9,7 +9,7 @@ from norewind.engines.kernels import kernel
 from norewind.learners.bayesian import learn_weights
 from norewind.learners.horizon import exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
-from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
+from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
 CLASS_SWITCHING = 0.002
@@ -32,6 +32,7 @@ class ClassMixtureRun(NamedTuple):
         waiting: a ring of the experts' forecasts that are waiting for their classes.
         outputs: a ring of the mixture's forecasts.
         rows: the number of rows in the sequence.
+        weights: the sum of each expert's weights so far; see `Learner.member_weights`.
     """
 
     classes: np.ndarray
@@ -41,6 +42,7 @@ class ClassMixtureRun(NamedTuple):
     waiting: np.ndarray
     outputs: np.ndarray
     rows: np.ndarray
+    weights: np.ndarray
 
 
 class ClassMixture(RowMixture):
@@ -62,7 +64,8 @@ class ClassMixture(RowMixture):
     def __init__(self, members: Sequence[Member], classes: int, steps: Sequence[int] = (0,)):
         super().__init__(members, steps)
         self.classes = classes
-        self.experts = 2 + sum(member.forecasts for member in members)
+        self.member_names = unique_names(["frequencies so far", "frequencies after the latest class"], members)
+        self.experts = len(self.member_names)
         self._steps = np.array(steps)
 
     def start(self) -> ClassMixtureRun:
@@ -75,6 +78,7 @@ class ClassMixture(RowMixture):
             np.zeros((self.horizon, experts, steps * classes), np.float32),
             np.zeros((self.horizon, 1, steps * classes), np.float32),
             np.zeros(1, np.int64),
+            np.zeros(experts),
         )
 
     def copy_of(self, mixture: ClassMixtureRun) -> ClassMixtureRun:
@@ -83,6 +87,7 @@ class ClassMixture(RowMixture):
             waiting=mixture.waiting.copy(),
             outputs=mixture.outputs.copy(),
             rows=mixture.rows.copy(),
+            weights=mixture.weights.copy(),
         )
 
     def mix(
@@ -144,6 +149,8 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
         for s in range(len(steps)):
             start = s * classes
             _mix_probabilities(run.log_weights[s], probabilities, start, mixed[0, start : start + classes])
+            for e in range(experts):
+                run.weights[e] += np.exp(run.log_weights[s, e]) / len(steps)
         forecasts[t] = mixed[0]
         if steps[0] > 0:
             exchange(run.outputs, steps, row, mixed, mixed)

@@ -12,6 +12,7 @@ from norewind.core.losses import log_variance
 from norewind.core.run import NonFiniteError, nonfinite_error
 from norewind.core.trees import Tree
 from norewind.engines.kernels import kernel
+from norewind.learners.explanation import Explanation
 from norewind.learners.horizon import upcoming_forecasts
 from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Forecasts, RowLearner
@@ -205,6 +206,16 @@ class IntervalLearner(RowLearner):
 
     def report(self, run: IntervalRun) -> dict[str, float]:
         return self.learner.report(run.run)
+
+    @property
+    def member_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.learner.member_names
+
+    def member_weights(self, run: IntervalRun) -> np.ndarray:
+        return self.learner.member_weights(run.run)
+
+    def explain(self, run: IntervalRun) -> Explanation | None:
+        return self.learner.explain(run.run)
 
     def chunk_size(self, run: IntervalRun) -> int:
         return self.learner.chunk_size(run.run)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
 from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.storage.checkpoint import Writer
+
+if TYPE_CHECKING:
+    from norewind.learners.explanation import Explanation
 
 
 class LearnerFolder(Protocol):
@@ -70,10 +73,12 @@ class BaseLearner(ABC):
         steps: for rows, how many rows ahead it forecasts, in increasing order; (0,) if targets belong to the row
             itself. Empty for anything but rows.
         window: the number of samples in one step; 0 if any number works.
+        member_names: the names of the forecasts that it mixes, if it is a mixture.
     """
 
     steps: tuple[int, ...] = ()
     window: int = 1
+    member_names: tuple[str, ...] = ()
 
     @property
     def horizon(self) -> int:
@@ -111,6 +116,24 @@ class BaseLearner(ABC):
         They are written to the metrics.
         """
         return {}
+
+    def member_weights(self, run: Tree) -> np.ndarray:
+        """Return for each member of a mixture the sum of its weights so far: the mean over all outputs, row by row.
+
+        The weights of a row add up to 1, so these add up to the number of rows. Empty if this is not a mixture.
+        """
+        return np.zeros(0)
+
+    def explain(self, run: Tree) -> "Explanation | None":
+        """Explain the latest forecasts: by the members of a mixture, and what their parts come from.
+
+        Args:
+            run: the run, which stays unchanged.
+
+        Returns:
+            The explanation; None if this learner has none to give, or has not seen a row yet.
+        """
+        return None
 
     def chunk_size(self, run: Tree) -> int:
         """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon."""

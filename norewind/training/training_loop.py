@@ -13,6 +13,7 @@ from norewind.core.trees import Tree, concatenate_trees, copy_arrays, floats_nor
 from norewind.errors import Diverged
 from norewind.learners.learner import BaseLearner, Learner
 from norewind.scoring.divergence import DETECTION_SAMPLES, DivergenceDetector
+from norewind.scoring.drift import MemberWeights
 from norewind.scoring.metrics import next_line
 from norewind.scoring.score import Outputs, Score
 from norewind.scoring.tally import Tally
@@ -28,6 +29,8 @@ from norewind.wording import digits
 # Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
 # take as long as learning.
 SCORED_TOGETHER = 200
+# The sums of the weights of a mixture, among the entries of a line until they are replaced by means.
+MEMBER_WEIGHTS = "member weights"
 
 
 class Training:
@@ -82,15 +85,17 @@ class Training:
         self.run = saved.restore(run) if saved else copy_arrays(run)
         self.tally = Tally(**entries.get("tally", {}))
         self.divergence = DivergenceDetector(**entries.get("divergence", {}))
+        self.weights = MemberWeights(**entries.get("weights", {}))
         # A fleet stores its keys in the folder itself, in their state at each checkpoint.
         if folder:
             learner.keep_in(folder, self.tally.samples)
         self._check_fits()
         if saved:
             saved.restore_score(score)
-        # A line reports the carry at that sample; a learner without a carry need not stop there.
+        # A line reports the carry and the weights at that sample; a learner without them need not stop there.
         # Lines at a given interval, and those with a carry, are written before anything later can go wrong.
-        self.cut_at_lines = intervals.metrics_every is not None or bool(jax.tree.leaves(learner.carry(run)))
+        has_carry = bool(jax.tree.leaves(learner.carry(run)))
+        self.cut_at_lines = intervals.metrics_every is not None or has_carry or bool(learner.member_names)
         self.chunk_size = max(1, learner.chunk_size(run) // self.window)
         self.log = folder.log(METRICS) if folder else None
         self._predicts = hooks.outputs is not None or hooks.predictions is not None
@@ -255,7 +260,10 @@ class Training:
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
         state = self._states.pop(self.tally.samples, None) or self._state()
-        return {**self.tally.end_interval(), **self.score.end_interval(), **state}
+        sums = state.pop(MEMBER_WEIGHTS)
+        line = {**self.tally.end_interval(), **self.score.end_interval(), **state}
+        self.weights.add_line(line, self.learner.member_names, sums)
+        return line
 
     def _state(self) -> dict[str, Any]:
         """Return the entries of a line of metrics that describe the run."""
@@ -264,16 +272,16 @@ class Training:
         state["seconds"] = self._seconds_so_far()
         if skipped := self.windowed.stream.counts:
             state["skipped"] = dict(skipped)
-        return state
+        return state | {MEMBER_WEIGHTS: self.learner.member_weights(self.run)}
 
     def unfinished_line(self) -> dict[str, Any] | None:
         """Return the line of metrics of the current interval, which continues; None if it is empty."""
         self.update_metrics()
         if not self.tally.interval[0]:
             return None
-        before = deepcopy((self.tally, self.score.state))
+        before = deepcopy((self.tally, self.score.state, self.weights))
         line = self._line()
-        self.tally, self.score.state = before
+        self.tally, self.score.state, self.weights = before
         return line
 
     def publish(self, line: dict[str, Any]) -> None:
@@ -353,6 +361,7 @@ class Training:
             "tally": asdict(self.tally),
             "score": deepcopy(asdict(self.score.state)),
             "divergence": asdict(self.divergence),
+            "weights": asdict(self.weights),
         }
 
     def snapshot(self) -> SavedRun:

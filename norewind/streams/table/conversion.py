@@ -12,7 +12,7 @@ import numpy as np
 
 from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
-from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, READERS, Kind, number_of
+from norewind.streams.table.columns import CATEGORIES, MAX_NUMBER, READERS, Kind, number_of
 
 NUMBER_TYPES = {float, int, type(None)}
 # Returns the value of a column in a row.
@@ -26,7 +26,7 @@ class Rows(NamedTuple):
         values: the numbers of the columns in use as float64 of shape (rows, columns), NaN where missing.
         lines: the line number of each row; None if they are not from a source.
         copied: the columns to copy, as JSON text.
-        times: the times of the latest rows, as they were sent.
+        times: the times of the rows, as they were sent; empty if the table has none.
         keys: the keys of the rows.
     """
 
@@ -159,7 +159,7 @@ class Conversion:
                 lines = None if lines is None else lines[ours]
         values = self.values(rows, new=new)
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
-        times = () if self._clock is None else list(map(self._getters[self._clock], rows[-KEPT_TIMES:]))
+        times = () if self._clock is None else list(map(self._getters[self._clock], rows))
         return Rows(values, lines, copied, times, keys), passed
 
     def values(self, rows: Sequence[Any], *, new: bool = True) -> np.ndarray:
