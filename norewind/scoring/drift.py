@@ -42,6 +42,8 @@ BINS, PER_FACTOR, LOWEST = 280, 20, -10.0
 MAX_ERROR = 10.0
 # The powers of the bets: the smaller, the more is bet on the largest ranks.
 POWERS = (0.3, 0.6, 0.9)
+# The gain since the likely beginning of a change is multiplied by this, so that it soon ends when there is none.
+ALLOWANCE = 0.7
 # The numbers of a detector before its histogram: the number of means, R of each power, the gain since the likely
 # beginning of a change, and its row. The numbers of a column before its detectors: the sum of errors and their number.
 HEAD, DETECTORS = 3 + len(POWERS), 2
@@ -173,7 +175,7 @@ def bet(detector, mean, start, powers):
         if k == bets // 2:
             if detector[1 + bets] <= 1:
                 detector[1 + bets], detector[2 + bets] = 1.0, start
-            detector[1 + bets] = min(detector[1 + bets] * gain, 1e200)
+            detector[1 + bets] = min(detector[1 + bets] * gain * ALLOWANCE, 1e200)
     detector[0] += 1
     counts[place] += 1
     return total

@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.learners.horizon import PERIODS
 from norewind.learners.learner import Forecasts
-from norewind.scoring.anomalies import init_anomalies, score_rows
+from norewind.scoring.anomalies import init_anomalies, score_rows, scores_and_columns
 from norewind.scoring.compare_rows import compare_rows
 from norewind.scoring.drift import Alarm, block_rows, drift_entries, init_drift
 from norewind.scoring.metrics import SIMPLE_FORECASTS, last_half
@@ -210,22 +210,31 @@ class RowScore(NumberScore):
         # Replaced, not changed: the service answers from the state of an earlier row.
         self.state.anomalies = self.usual_after(samples, outputs)
 
-    def anomaly_scores(self, samples: Samples, outputs: Forecasts, usual: np.ndarray | None = None) -> np.ndarray:
-        """Score how unusual consecutive rows are, from 0 to 1, with nine digits; see `norewind.scoring.anomalies`.
+    def anomaly_entries(
+        self, samples: Samples, outputs: Forecasts, usual: np.ndarray | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Score how unusual consecutive rows are; see `norewind.scoring.anomalies`.
 
         Args:
             samples: the rows that come next.
             outputs: the forecasts of the learner.
             usual: what they are compared with; by default all rows so far.
+
+        Returns:
+            For each row its `anomaly`, a score from 0 to 1 with nine digits. If it is above 0 and there are several
+            targets, `unusual` is the name of the one that it is due to.
         """
         usual = self.state.anomalies if usual is None else usual
-        return score_rows(usual.copy(), *self._values_and_errors(samples, outputs)).round(9)
+        found = scores_and_columns(usual.copy(), *self._values_and_errors(samples, outputs))
+        for score, column in zip(*(part.tolist() for part in found), strict=True):
+            entry: dict[str, Any] = {"anomaly": round(score, 9)}
+            yield entry | ({"unusual": self.columns[column]} if score > 0 and len(self.columns) > 1 else {})
 
     def _values_and_errors(self, samples: Samples, outputs: Forecasts) -> tuple[np.ndarray, np.ndarray]:
         return samples.values[:, : len(self.columns)], self.predictions_and_errors(samples, outputs)[1]
 
     def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
-        """Yield the entries of a `NumberScore`, and the `anomaly` of every row that had a forecast.
+        """Yield the entries of a `NumberScore`, and those of `anomaly_entries` for every row that had a forecast.
 
         Args:
             first: the number of the first row.
@@ -233,9 +242,9 @@ class RowScore(NumberScore):
             outputs: the forecasts of the learner.
         """
         assert isinstance(outputs, Forecasts)
-        scores = self.anomaly_scores(samples, outputs).tolist()
-        for score, entry in zip(scores, super().prediction_entries(first, samples, outputs), strict=True):
-            yield entry | {"anomaly": score} if "surprise" in entry else entry
+        anomalies = self.anomaly_entries(samples, outputs)
+        for anomaly, entry in zip(anomalies, super().prediction_entries(first, samples, outputs), strict=True):
+            yield entry | anomaly if "surprise" in entry else entry
 
     def end_interval(self) -> dict[str, Any]:
         line, state = super().end_interval() | drift_entries(self.state), self.state

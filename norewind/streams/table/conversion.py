@@ -12,7 +12,7 @@ import numpy as np
 
 from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
-from norewind.streams.table.columns import CATEGORIES, MAX_NUMBER, READERS, Kind, number_of
+from norewind.streams.table.columns import CATEGORIES, MAX_NUMBER, READERS, Kind, as_time, number_of
 
 NUMBER_TYPES = {float, int, type(None)}
 # Returns the value of a column in a row.
@@ -35,6 +35,12 @@ class Rows(NamedTuple):
     copied: Sequence[str] = ()
     times: Sequence[Any] = ()
     keys: Sequence[bytes] = ()
+
+    def times_as_text(self) -> np.ndarray | None:
+        """Return the time of each row as text, "" if it has none; None if the table has no times."""
+        texts = np.full(len(self.times), "", object)
+        texts[:] = ["" if time is None else str(time) for time in map(as_time, self.times)]
+        return texts if len(texts) == len(self.values) > 0 else None
 
 
 def joined_rows(parts: Sequence[Rows]) -> Rows:

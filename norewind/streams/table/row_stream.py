@@ -336,15 +336,7 @@ class RowStream(SourceStream):
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
         self._latest_times.extend(map(columns.as_time, rows.times[-KEPT_TIMES:]))
         scaled, named = scale_rows(self.layout, self._series, rows.values), self._named(rows.values)
-        return Samples(*scaled, rows.lines, copied, named=named, times=self._texts(rows))
-
-    def _texts(self, rows: Rows) -> np.ndarray | None:
-        """Return the times of rows as text; None if the table has none."""
-        if self.clock is None:
-            return None
-        texts = np.full(len(rows.values), "", object)
-        texts[: len(rows.times)] = ["" if time is None else str(time) for time in map(columns.as_time, rows.times)]
-        return texts
+        return Samples(*scaled, rows.lines, copied, named=named, times=rows.times_as_text())
 
     def _named(self, rows: np.ndarray) -> np.ndarray | None:
         """Return how many classes had names before each row, and count those of the rows; None if there are none."""
@@ -373,7 +365,7 @@ class RowStream(SourceStream):
         parsed, _ = self._reader.conversion.convert(self._reader.from_dicts(rows), None, new=False)
         scaled = scale_rows(self.layout, series, parsed.values, mode=scaling.PREVIEW)
         named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
-        return Samples(*scaled, copied=self._copies(parsed), named=named, times=self._texts(parsed))
+        return Samples(*scaled, copied=self._copies(parsed), named=named, times=parsed.times_as_text())
 
     def _copies(self, rows: Rows) -> np.ndarray | None:
         return np.array(rows.copied, object) if self._copied else None
