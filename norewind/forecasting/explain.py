@@ -161,7 +161,12 @@ def unusual_rows(score: RowScore, last: int) -> list[dict[str, Any]]:
     values, expected, _ = np.moveaxis(recent, -1, 0)
     errors = np.abs(values - expected)
     known = ~np.isnan(errors)
-    usual = np.array([np.median(column[~np.isnan(column)]) if seen else np.nan for column, seen in zip(errors.T, known.any(axis=0), strict=True)])
+    usual = np.array(
+        [
+            np.median(column[~np.isnan(column)]) if seen else np.nan
+            for column, seen in zip(errors.T, known.any(axis=0), strict=True)
+        ]
+    )
     times = np.where(known & (usual > 0), errors / np.where(usual > 0, usual, 1), 0.0)
     rows = []
     for place in np.argsort(-times.max(axis=1), kind="stable")[:UNUSUAL_ROWS].tolist():
@@ -205,8 +210,6 @@ def explanation_text(found: dict[str, Any], most: int = 8) -> str:
     if found.get("unusual"):
         lines += ["", "The largest errors of the latest rows:"]
     for row in found.get("unusual", []):
-        size = f"{row['times_usual']:g} times the usual error"
-        lines.append(
-            f"  row {row['sample']:,}{when(row)}: {row['column']} was {row['value']:.6g}, expected {row['expected']:.6g} ({size})"
-        )
+        values = f"{row['column']} was {row['value']:.6g}, expected {row['expected']:.6g}"
+        lines.append(f"  row {row['sample']:,}{when(row)}: {values} ({row['times_usual']:g} times the usual error)")
     return "\n".join(lines)

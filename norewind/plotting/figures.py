@@ -225,7 +225,9 @@ def _add_times(ax: Axes, lines: Sequence[dict[str, Any]]) -> None:
     samples = np.array([line["samples"] for line in lines])
     places = np.unique(np.searchsorted(samples, np.linspace(0.1, 1, 5) * samples[-1]))
     whole = (dates == dates.astype("datetime64[D]")).all()
-    labels = [str(date.astype("datetime64[D]" if whole else "datetime64[m]")).replace("T", " ") for date in dates[places]]
+    labels = [
+        str(date.astype("datetime64[D]" if whole else "datetime64[m]")).replace("T", " ") for date in dates[places]
+    ]
     ax.secondary_xaxis("top").set_xticks(samples[places], labels, fontsize=7)
 
 

@@ -37,7 +37,9 @@ def weights_figure(lines: Sequence[dict[str, Any]]) -> Figure:
     starts = np.concatenate([[0] if places is None else ends[:1], ends[:-1]])
     edges = np.stack([starts, ends], axis=1).ravel()
     colors = [*COLORS[: len(names)], "0.8"]
-    ax.stackplot(edges, np.repeat([*weights, others], 2, axis=1), labels=[*map(drawable, names), "others"], colors=colors)
+    ax.stackplot(
+        edges, np.repeat([*weights, others], 2, axis=1), labels=[*map(drawable, names), "others"], colors=colors
+    )
     mark_drift(ax, shown, as_dates([line.get("time") for line in shown]) is not None)
     if places is None:
         ax.set_xlabel("row")

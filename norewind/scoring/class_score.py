@@ -49,7 +49,7 @@ class ClassState(ScoreState):
     recent: np.ndarray
     drift: np.ndarray
     block: Annotated[int, msgspec.Meta(ge=1)]
-    alarms: list[Alarm] = []
+    alarms: list[Alarm] = msgspec.field(default_factory=list)
     time: str = ""
 
 

@@ -116,7 +116,7 @@ def drift_entries(state: Any) -> dict[str, Any]:
 
 @kernel
 def _watch(state, errors, first, step, block, limit, powers, at, found):
-    """Write the index plus one of the rows with alarms, and the rows at which the changes began, by block and column."""
+    """Write by block and column the index plus one of a row with an alarm, and the row at which the change began."""
     for row in range(len(errors)):
         number = first + row
         ends = (number + 1) % block == 0
@@ -191,8 +191,8 @@ class MemberWeights(msgspec.Struct, forbid_unknown_fields=True):
         alarms: the number of alarms since the start, of any kind.
     """
 
-    sums: list[Number] = []
-    latest: list[Number] = []
+    sums: list[Number] = msgspec.field(default_factory=list)
+    latest: list[Number] = msgspec.field(default_factory=list)
     rows: Number = 0.0
     alarms: Count = 0
 

@@ -131,8 +131,8 @@ class RowState(NumberState, kw_only=True):
     anomalies: np.ndarray
     drift: np.ndarray
     block: Annotated[int, msgspec.Meta(ge=1)]
-    recent_times: Annotated[list[str], msgspec.Meta(max_length=RECENT_ROWS)] = []
-    alarms: list[Alarm] = []
+    recent_times: Annotated[list[str], msgspec.Meta(max_length=RECENT_ROWS)] = msgspec.field(default_factory=list)
+    alarms: list[Alarm] = msgspec.field(default_factory=list)
     time: str = ""
 
 

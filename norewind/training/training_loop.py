@@ -312,7 +312,7 @@ class Training:
             self.hooks.predictions(entries)
 
     def usual_so_far(self) -> np.ndarray | None:
-        """Return what `RowScore.anomaly_entries` compares the next row with, after all rows that wait for their window."""
+        """Return what `RowScore.anomaly_entries` compares the next row with, after those that wait for their window."""
         waiting, noted = self.windowed.partial_window, self.windowed.predicted_early
         usual, count = self.score.usual_after(None, None), sample_count(waiting)
         if usual is None or waiting is None or count == noted:
