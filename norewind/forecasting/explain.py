@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from norewind.forecasting.predict import training_at_end
-from norewind.learners.explanation import Explanation, Part
+from norewind.learners.explanation import Explanation, ForecastPart
 from norewind.scoring.row_score import RowScore
 from norewind.streams.table.input_names import input_names
 from norewind.training.folder import SavedRun
@@ -130,14 +130,14 @@ def _forecast_parts(training: Training, score: RowScore, found: Explanation, ste
     return {"step": score.steps[place], "for": row, "forecast": forecasts}
 
 
-def part_name(part: Part, inputs: Sequence[str]) -> str:
+def part_name(part: ForecastPart, inputs: Sequence[str]) -> str:
     """Describe what a part of a forecast comes from.
 
     Args:
         part: the part.
         inputs: the names of the inputs.
 
-    >>> part_name(Part(0, 23), ["power"]), part_name(Part(0, 0, "the row before"), ["power"])
+    >>> part_name(ForecastPart(0, 23), ["power"]), part_name(ForecastPart(0, 0, "the row before"), ["power"])
     ('power, 23 rows before the latest', 'power, latest row: change since the row before')
     """
     if part.member:

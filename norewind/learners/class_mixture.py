@@ -32,7 +32,6 @@ class ClassMixtureRun(NamedTuple):
         waiting: a ring of the experts' forecasts that are waiting for their classes.
         outputs: a ring of the mixture's forecasts.
         rows: the number of rows in the sequence.
-        weights: the sum of each expert's weights so far; see `Learner.member_weights`.
     """
 
     classes: np.ndarray
@@ -42,7 +41,6 @@ class ClassMixtureRun(NamedTuple):
     waiting: np.ndarray
     outputs: np.ndarray
     rows: np.ndarray
-    weights: np.ndarray
 
 
 class ClassMixture(RowMixture):
@@ -78,7 +76,6 @@ class ClassMixture(RowMixture):
             np.zeros((self.horizon, experts, steps * classes), np.float32),
             np.zeros((self.horizon, 1, steps * classes), np.float32),
             np.zeros(1, np.int64),
-            np.zeros(experts),
         )
 
     def copy_of(self, mixture: ClassMixtureRun) -> ClassMixtureRun:
@@ -87,7 +84,6 @@ class ClassMixture(RowMixture):
             waiting=mixture.waiting.copy(),
             outputs=mixture.outputs.copy(),
             rows=mixture.rows.copy(),
-            weights=mixture.weights.copy(),
         )
 
     def mix(
@@ -99,7 +95,9 @@ class ClassMixture(RowMixture):
         targets = np.ascontiguousarray(targets, np.float32)
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, width))
-        _learn_rows(self._steps, mixture, targets[:count], join_forecasts(others, rows, width), losses, made, due)
+        logits, weights = join_forecasts(others, rows, width), np.zeros((rows, self.experts))
+        forecasts.weights = weights
+        _learn_rows(self._steps, mixture, targets[:count], logits, losses, made, due, weights)
         return losses, forecasts
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:
@@ -112,7 +110,7 @@ class ClassMixture(RowMixture):
 
 
 @kernel
-def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
+def _learn_rows(steps, run, targets, logits, losses, forecasts, due, weights):
     """Learn from the class of each row, then forecast. For forecasts of the row itself, forecast first.
 
     Args:
@@ -123,6 +121,7 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
         losses: where to write the losses.
         forecasts: where to write the forecasts made at the rows.
         due: where to write the earlier forecasts of the rows.
+        weights: where to write the mean weights of the experts over all steps (rows, experts).
     """
     classes, experts = run.pairs.shape[2], run.log_weights.shape[1]
     probabilities = np.zeros((experts, len(steps) * classes))
@@ -150,7 +149,7 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
             start = s * classes
             _mix_probabilities(run.log_weights[s], probabilities, start, mixed[0, start : start + classes])
             for e in range(experts):
-                run.weights[e] += np.exp(run.log_weights[s, e]) / len(steps)
+                weights[t, e] += np.exp(run.log_weights[s, e]) / len(steps)
         forecasts[t] = mixed[0]
         if steps[0] > 0:
             exchange(run.outputs, steps, row, mixed, mixed)

@@ -131,19 +131,19 @@ def mix_densities(performance, forecasts, mean, variance, weights):
 
 
 @kernel
-def add_weights(weights, totals):
-    """Add the weights of a forecast to their totals.
+def average_weights(weights, shares):
+    """Write the mean weight of each expert over all outputs.
 
     Args:
-        weights: the weights (experts, outputs), which add up to 1.
-        totals: for each expert, the sum of its mean weights in all forecasts so far, changed in place.
+        weights: the weights (experts, outputs).
+        shares: where to write the means.
     """
     experts, outputs = weights.shape
     for e in range(experts):
         total = 0.0
         for i in range(outputs):
             total += weights[e, i]
-        totals[e] += total / outputs
+        shares[e] = total / outputs
 
 
 @kernel

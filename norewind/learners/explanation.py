@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from norewind.learners.number_mixture import NumberMixture, NumberMixturePlan, NumberMixtureRun
 
 
-class Part(NamedTuple):
+class ForecastPart(NamedTuple):
     """What a part of a forecast comes from.
 
     Attributes:
@@ -42,7 +42,7 @@ class Explanation(NamedTuple):
 
     names: tuple[str, ...]
     weights: np.ndarray
-    parts: dict[Part, np.ndarray]
+    parts: dict[ForecastPart, np.ndarray]
     periods: tuple[int, ...] = ()
 
 
@@ -65,14 +65,14 @@ def explain_numbers(mixture: "NumberMixture", run: "NumberMixtureRun") -> Explan
             made[expert] = np.clip(sum(parts.values()), -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
     mean, variance, weights = np.empty(mixture.outputs), np.empty(mixture.outputs), np.empty(made.shape)
     expert_weights.mix_densities(run.performance, made, mean, variance, weights)
-    found: dict[Part, np.ndarray] = {}
+    found: dict[ForecastPart, np.ndarray] = {}
     for expert, name in enumerate(mixture.member_names):
         forecast = np.where(weights[expert] > 0, made[expert], 0.0)
         parts = {part: np.where(weights[expert] > 0, values, 0.0) for part, values in divided.get(expert, {}).items()}
         # What is left is a forecast that cannot be divided, or that was limited.
         rest = forecast - sum(parts.values(), np.zeros(mixture.outputs))
         if expert not in divided or np.abs(rest).max() > 1e-9:
-            parts[Part(member=name)] = rest
+            parts[ForecastPart(member=name)] = rest
         for part, values in parts.items():
             found[part] = found.get(part, 0.0) + weights[expert] * values
     return Explanation(mixture.member_names, weights, found, tuple(run.seasons.periods.tolist()))
@@ -80,7 +80,7 @@ def explain_numbers(mixture: "NumberMixture", run: "NumberMixtureRun") -> Explan
 
 def divided_forecasts(
     plan: "NumberMixturePlan", run: "NumberMixtureRun", row: int
-) -> Iterator[tuple[int, list[tuple[Part, np.ndarray]]]]:
+) -> Iterator[tuple[int, list[tuple[ForecastPart, np.ndarray]]]]:
     """Divide the forecasts of the mean, of the simple rules and of least squares, which are sums over past values.
 
     Args:
@@ -92,7 +92,7 @@ def divided_forecasts(
         The number of each of these experts, and its parts: their values for all outputs add up to its forecast.
     """
     outputs, rules = run.waiting.shape[2], len(plan.rules)
-    yield 0, [(Part(), np.zeros(outputs))]
+    yield 0, [(ForecastPart(), np.zeros(outputs))]
     of_rules = [_parts_of_rule(plan, run, rule, row, outputs) for rule in range(rules)]
     yield from ((1 + rule, parts) for rule, parts in enumerate(of_rules))
     for number, base in enumerate(plan.bases.tolist()):
@@ -103,7 +103,7 @@ def divided_forecasts(
 
 def _parts_of_rule(
     plan: "NumberMixturePlan", run: "NumberMixtureRun", rule: int, row: int, outputs: int
-) -> list[tuple[Part, np.ndarray]]:
+) -> list[tuple[ForecastPart, np.ndarray]]:
     """Return the past values that a rule repeats, as `write_rule` does."""
     period, differences = plan.rules[rule].tolist()
     if period < 0:
@@ -118,24 +118,24 @@ def _parts_of_rule(
         for ago, factor in terms:
             values = np.zeros(outputs)
             values[output] = factor * past[(row - ago) % len(past), target]
-            parts.append((Part(int(plan.known[target]), ago), values))
+            parts.append((ForecastPart(int(plan.known[target]), ago), values))
     return _added(parts)
 
 
 def _parts_of_linear(
     plan: "NumberMixturePlan", run: "NumberMixtureRun", number: int, row: int, change: str
-) -> Iterator[tuple[Part, np.ndarray]]:
+) -> Iterator[tuple[ForecastPart, np.ndarray]]:
     """Return the products of the weights and the features of a linear model, output by output."""
     model = model_at(LinearPlan(*plan[:6]), run.linear, number)
     features, last = int(plan.sizes[number, 0]), int(plan.sizes[number, 5])
     seen = model.past[row % len(model.past), 0]
     for place in range(features):
         if place == 0:
-            part = Part()
+            part = ForecastPart()
         elif place < last:
-            part = Part(int(plan.known[(place - 1) % plan.own]), (place - 1) // plan.own, change)
+            part = ForecastPart(int(plan.known[(place - 1) % plan.own]), (place - 1) // plan.own, change)
         else:
-            part = Part(int(plan.others[(place - last) % len(plan.others)]), (place - last) // len(plan.others))
+            part = ForecastPart(int(plan.others[(place - last) % len(plan.others)]), (place - last) // len(plan.others))
         yield part, model.weights[:, place] * seen[place]
 
 
@@ -150,9 +150,9 @@ def _change_seen(plan: "NumberMixturePlan", run: "NumberMixtureRun", base: int) 
     return f"{ago}, since the row before" if differences else ago
 
 
-def _added(parts: list[tuple[Part, np.ndarray]]) -> list[tuple[Part, np.ndarray]]:
+def _added(parts: list[tuple[ForecastPart, np.ndarray]]) -> list[tuple[ForecastPart, np.ndarray]]:
     """Add up the values of the same part."""
-    found: dict[Part, np.ndarray] = {}
+    found: dict[ForecastPart, np.ndarray] = {}
     for part, values in parts:
         found[part] = found[part] + values if part in found else values
     return list(found.items())

@@ -177,7 +177,7 @@ class IntervalLearner(RowLearner):
             np.concatenate([own, new.reshape(len(own), -1)], 1) for own, new in zip((made, due), bounds, strict=True)
         ]
         made, due = (part.reshape(*shape, -1) for part in parts)
-        return Forecasts(made, due if self.horizon else made)
+        return Forecasts(made, due if self.horizon else made, forecasts.weights)
 
     def upcoming(self, run: IntervalRun) -> np.ndarray:
         return np.concatenate([self.learner.upcoming(run.run), self.upcoming_bounds(*run.state[2:])], axis=1)
@@ -210,9 +210,6 @@ class IntervalLearner(RowLearner):
     @property
     def member_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.learner.member_names
-
-    def member_weights(self, run: IntervalRun) -> np.ndarray:
-        return self.learner.member_weights(run.run)
 
     def explain(self, run: IntervalRun) -> Explanation | None:
         return self.learner.explain(run.run)

@@ -1,11 +1,12 @@
 """The interface of all learners: predict a sample, then learn from it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from jax.tree_util import register_pytree_node_class
 
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
@@ -39,17 +40,30 @@ class LearnerFolder(Protocol):
         """Register a function to call with the number of samples before each checkpoint is written."""
 
 
-class Forecasts(NamedTuple):
-    """The outputs of a `RowLearner`, with one entry per row.
+@register_pytree_node_class
+class Forecasts:
+    """The outputs of a `RowLearner`, with one entry per row. It can be unpacked: `made, due = forecasts`.
 
-    Attributes:
+    Args:
         made: the forecasts made at each row, for all steps.
         due: the earlier forecasts of each row. With a horizon of 0, the same array as `made`; empty for a member of
             a mixture, which keeps them itself.
+        weights: of a mixture, the mean weight of each member in the forecasts made at each row (rows, members); they
+            add up to 1. Otherwise None.
     """
 
-    made: np.ndarray
-    due: np.ndarray
+    def __init__(self, made: Any, due: Any, weights: Any = None):
+        self.made, self.due, self.weights = made, due, weights
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.made, self.due))
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+        return (self.made, self.due, self.weights), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, parts: Sequence[Any]) -> "Forecasts":
+        return cls(*parts)
 
 
 def empty_forecasts(horizon: int, shape: tuple[int, ...]) -> Forecasts:
@@ -116,13 +130,6 @@ class BaseLearner(ABC):
         They are written to the metrics.
         """
         return {}
-
-    def member_weights(self, run: Tree) -> np.ndarray:
-        """Return for each member of a mixture the sum of its weights so far: the mean over all outputs, row by row.
-
-        The weights of a row add up to 1, so these add up to the number of rows. Empty if this is not a mixture.
-        """
-        return np.zeros(0)
 
     def explain(self, run: Tree) -> "Explanation | None":
         """Explain the latest forecasts: by the members of a mixture, and what their parts come from.

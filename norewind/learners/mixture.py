@@ -162,9 +162,6 @@ class RowMixture(RowLearner):
         _, forecasts = self.mix(mixture, others, xs, None, count)
         return MixtureRun(runs, mixture), forecasts
 
-    def member_weights(self, run: MixtureRun) -> np.ndarray:
-        return run.mixture.weights.copy()
-
     def reset(self, run: MixtureRun) -> MixtureRun:
         self.forget_rows(run.mixture)
         return MixtureRun(reset_all(self.members, run.members), run.mixture)

@@ -97,7 +97,6 @@ class NumberMixtureRun(NamedTuple):
         waiting: a ring of the experts' forecasts that are waiting for their targets.
         performance: the experts' variances and records.
         outputs: a ring of the mixture's forecasts.
-        weights: the sum of each expert's weights so far; see `Learner.member_weights`.
     """
 
     linear: LinearRun
@@ -106,7 +105,6 @@ class NumberMixtureRun(NamedTuple):
     waiting: np.ndarray
     performance: expert_weights.Performance
     outputs: np.ndarray
-    weights: np.ndarray
 
 
 class NumberMixture(RowMixture):
@@ -178,7 +176,6 @@ class NumberMixture(RowMixture):
             np.zeros((max(1, self.horizon), self.experts, self.outputs), np.float32),
             performance,
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
-            np.zeros(self.experts),
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
@@ -194,9 +191,10 @@ class NumberMixture(RowMixture):
         joined = join_forecasts(others, rows, self.outputs)
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
-        linear, past, seasons, waiting, performance, rings, weights = mixture
-        run = *linear, past, *seasons, waiting, *performance, rings, weights
-        _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due)
+        linear, past, seasons, waiting, performance, rings = mixture
+        run = *linear, past, *seasons, waiting, *performance, rings
+        weights = forecasts.weights = np.zeros((rows, self.experts))
+        _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due, weights)
         return losses, forecasts
 
     def explain(self, run: MixtureRun) -> Explanation | None:
@@ -212,7 +210,7 @@ class NumberMixture(RowMixture):
 
 
 @kernel
-def _mix_rows(plan, run, xs, targets, others, losses, made, due):
+def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
     """Learn from each row's targets, then forecast from it. For forecasts of the row itself, forecast first.
 
     Args:
@@ -224,10 +222,11 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         losses: where to write the losses.
         made: where to write the forecasts made at the rows.
         due: where to write the earlier forecasts of the rows.
+        shares: where to write the mean weights of the experts (rows, experts).
     """
     plan = NumberMixturePlan(*plan)
     seasons, performance = Seasons(*run[7:12]), expert_weights.Performance(*run[13:16])
-    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], seasons, run[12], performance, run[16], run[17])
+    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], seasons, run[12], performance, run[16])
     steps = plan.steps
     outputs = targets.shape[1]
     learns = len(targets) > 0
@@ -252,8 +251,7 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
             exchange(run.waiting, steps, row, forecasts, before)
             expert_weights.update_performance(run.performance, before, came)
         expert_weights.mix_densities(run.performance, forecasts, moments[0], moments[1], weights)
-        if learns:
-            expert_weights.add_weights(weights, run.weights)
+        expert_weights.average_weights(weights, shares[t])
         if learns and steps[0] == 0:
             run.waiting[0] = forecasts
             expert_weights.update_performance(run.performance, forecasts, came)

@@ -182,10 +182,10 @@ def bet(detector, mean, start, powers):
 
 
 class MemberWeights(msgspec.Struct, forbid_unknown_fields=True):
-    """The weights of the members of a mixture up to the latest line of metrics, and the number of alarms.
+    """The weights of the members of a mixture since the latest line of metrics, and the number of alarms.
 
     Attributes:
-        sums: the sum of each member's weights since the start.
+        sums: the sum of each member's weights since the latest line.
         latest: their means between the two latest lines.
         rows: the number of rows of these means.
         alarms: the number of alarms since the start, of any kind.
@@ -196,25 +196,31 @@ class MemberWeights(msgspec.Struct, forbid_unknown_fields=True):
     rows: Number = 0.0
     alarms: Count = 0
 
-    def add_line(self, line: dict[str, Any], names: Sequence[str], sums: np.ndarray) -> None:
+    def add(self, weights: np.ndarray) -> None:
+        """Add the weights of rows, in order, so that rounding does not depend on how rows are divided.
+
+        Args:
+            weights: the weights (rows, members), which add up to 1 in every row.
+        """
+        before = np.array(self.sums) if len(self.sums) == weights.shape[1] else np.zeros(weights.shape[1])
+        self.sums = np.cumsum(np.concatenate([before[None], weights]), axis=0)[-1].tolist()
+
+    def add_line(self, line: dict[str, Any], names: Sequence[str]) -> None:
         """Add to a line of metrics the weights since the line before and, if they changed, an alarm.
 
         Args:
             line: the line, changed in place.
             names: the names of the members.
-            sums: the sum of each member's weights since the start.
         """
-        before = np.array(self.sums) if self.sums else np.zeros(len(sums))
-        rows = float((sums - before).sum())
-        if len(before) == len(sums) and rows > 0:
-            weights = (sums - before) / rows
-            moved = abs(weights - self.latest).sum() / 2 if len(self.latest) == len(sums) else 0.0
+        if (rows := round(sum(self.sums))) > 0:
+            weights = np.array(self.sums) / rows
+            moved = abs(weights - self.latest).sum() / 2 if len(self.latest) == len(weights) else 0.0
             if min(rows, self.rows) >= MIN_ROWS and moved > MOVED:
                 alarm: dict[str, Any] = {"sample": line["samples"], "of": "members"}
                 line.setdefault("drift", []).append(alarm | ({"time": line["time"]} if "time" in line else {}))
             shown = {name: round(weight, 3) for name, weight in zip(names, weights.tolist(), strict=True)}
             line["weights"] = {name: weight for name, weight in shown.items() if weight >= 0.01}
-            self.sums, self.latest, self.rows = sums.tolist(), weights.tolist(), rows
+            self.sums, self.latest, self.rows = [], weights.tolist(), float(rows)
         self.alarms += len(line.get("drift", []))
-        if "drift" in line or self.alarms:
+        if self.alarms:
             line["alarms"] = self.alarms

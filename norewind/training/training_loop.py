@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from norewind.core.trees import Tree, concatenate_trees, copy_arrays, floats_norm
 from norewind.errors import Diverged
-from norewind.learners.learner import BaseLearner, Learner
+from norewind.learners.learner import BaseLearner, Forecasts, Learner
 from norewind.scoring.divergence import DETECTION_SAMPLES, DivergenceDetector
 from norewind.scoring.drift import MemberWeights
 from norewind.scoring.metrics import next_line
@@ -29,8 +29,6 @@ from norewind.wording import digits
 # Metrics of single rows are computed for this many rows at once, unless they are read earlier. Row by row, they would
 # take as long as learning.
 SCORED_TOGETHER = 200
-# The sums of the weights of a mixture, among the entries of a line until they are replaced by means.
-MEMBER_WEIGHTS = "member weights"
 
 
 class Training:
@@ -92,10 +90,9 @@ class Training:
         self._check_fits()
         if saved:
             saved.restore_score(score)
-        # A line reports the carry and the weights at that sample; a learner without them need not stop there.
+        # A line reports the carry at that sample; a learner without a carry need not stop there.
         # Lines at a given interval, and those with a carry, are written before anything later can go wrong.
-        has_carry = bool(jax.tree.leaves(learner.carry(run)))
-        self.cut_at_lines = intervals.metrics_every is not None or has_carry or bool(learner.member_names)
+        self.cut_at_lines = intervals.metrics_every is not None or bool(jax.tree.leaves(learner.carry(run)))
         self.chunk_size = max(1, learner.chunk_size(run) // self.window)
         self.log = folder.log(METRICS) if folder else None
         self._predicts = hooks.outputs is not None or hooks.predictions is not None
@@ -253,6 +250,8 @@ class Training:
             rows = slice(steps.start * self.window, steps.stop * self.window)
             part, seen = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (taken, outputs))
             self.tally.add(losses[steps], rows.stop - rows.start, self.score.add(part, seen))
+            if isinstance(seen, Forecasts) and seen.weights is not None:
+                self.weights.add(seen.weights)
             start = steps.stop
             if steps.stop - steps.start == left:
                 line = self._line()
@@ -275,9 +274,8 @@ class Training:
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
         state = self._states.pop(self.tally.samples, None) or self._state()
-        sums = state.pop(MEMBER_WEIGHTS)
         line = {**self.tally.end_interval(), **self.score.end_interval(), **state}
-        self.weights.add_line(line, self.learner.member_names, sums)
+        self.weights.add_line(line, self.learner.member_names)
         return line
 
     def _state(self) -> dict[str, Any]:
@@ -287,7 +285,7 @@ class Training:
         state["seconds"] = self._seconds_so_far()
         if skipped := self.windowed.stream.counts:
             state["skipped"] = dict(skipped)
-        return state | {MEMBER_WEIGHTS: self.learner.member_weights(self.run)}
+        return state
 
     def unfinished_line(self) -> dict[str, Any] | None:
         """Return the line of metrics of the current interval, which continues; None if it is empty."""

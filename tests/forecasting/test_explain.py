@@ -9,7 +9,7 @@ from run_folders import assert_rejected, everything, norewind
 
 from norewind import Forecaster
 from norewind.forecasting.explain import carrying_members, explanation_text
-from norewind.learners.explanation import Part
+from norewind.learners.explanation import ForecastPart
 from norewind.plotting.figures import as_dates, save
 from norewind.plotting.weights_figure import weights_figure
 from norewind.storage.checkpoint import read_metadata
@@ -180,5 +180,5 @@ def test_the_figure_has_dates_and_marks(tmp_path):
         line["time"] = f"2024-05-{line['samples']:02d}"
     assert save(weights_figure(lines), tmp_path / "w.png").stat().st_size > 5_000
     assert as_dates(["2024-05-02", "2024-05-01"]) is None
-    assert Part() != Part(0)
+    assert ForecastPart() != ForecastPart(0)
     assert all(a < b for a, b in pairwise(as_dates(["1700000000", "1700000060"])))

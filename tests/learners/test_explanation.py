@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from norewind.learners import expert_weights
-from norewind.learners.explanation import Part, divided_forecasts
+from norewind.learners.explanation import ForecastPart, divided_forecasts
 from norewind.learners.linear import Linear
 from norewind.learners.number_mixture import MODELS, MODELS_FOR_MANY_OUTPUTS, NumberMixture, _forecast, linear_models
 from norewind.training.auto import classes, series
@@ -77,7 +77,7 @@ def test_a_forecast_of_a_single_value_comes_from_that_value():
     parts = learner.explain(run).parts
     largest = max(parts, key=lambda part: abs(parts[part][0]))
     # The row to forecast is one after the latest.
-    assert largest == Part(1, 2)
+    assert largest == ForecastPart(1, 2)
     assert parts[largest][0] == pytest.approx(2 * xs[-3, 1], rel=0.05)
 
 
@@ -89,16 +89,15 @@ def test_forecasts_of_the_same_row_and_without_past_values_can_be_explained():
     assert learner.explain(learner.init()) is None
 
 
-def test_weights_add_up_to_the_rows_however_they_are_divided():
-    learner, run, xs, _ = trained((1, 2, 15))
-    totals = learner.member_weights(run)
-    assert totals.sum() == pytest.approx(ROWS)
-    again, targets = learner.init(), np.tile(xs[:, [0, 2]], 3)
+def test_weights_of_every_row_add_up_to_one_however_rows_are_divided():
+    learner, run, xs, outputs = trained((1, 2, 15))
+    np.testing.assert_allclose(outputs.weights.sum(axis=1), 1, rtol=1e-12)
+    again, targets, found = learner.init(), np.tile(xs[:, [0, 2]], 3), []
     for start in range(0, ROWS, 7):
-        again, _, _ = learner.scan(again, xs[start : start + 7], targets[start : start + 7])
-    np.testing.assert_array_equal(learner.member_weights(again), totals)
-    learner.forward(run, xs)
-    np.testing.assert_array_equal(learner.member_weights(run), totals)
+        again, _, made = learner.scan(again, xs[start : start + 7], targets[start : start + 7])
+        found.append(made.weights)
+    np.testing.assert_array_equal(np.concatenate(found), outputs.weights)
+    np.testing.assert_allclose(learner.explain(run).weights.mean(axis=1), outputs.weights[-1], rtol=1e-12)
 
 
 def test_every_member_of_the_default_method_has_its_own_name():
@@ -109,7 +108,8 @@ def test_every_member_of_the_default_method_has_its_own_name():
         assert len(set(names)) == len(names) == learner.experts
         assert not any("(2)" in name for name in names), names
     learner, run = classes(StreamShape(4, 17, False, 1, (1,), previous=0), 50, 0)
-    assert len(set(learner.member_names)) == learner.experts == len(learner.member_weights(run))
+    assert len(set(learner.member_names)) == learner.experts
+    assert run.mixture.log_weights.shape[1] == learner.experts
     assert "neighbours" in learner.member_names
 
 
