@@ -156,7 +156,7 @@ def test_every_input_has_a_name():
         stream = RowStream(PythonRows(rows), **given)
         stream.take(100)
         names = input_names(stream.layout, stream.position())
-        assert len(names) == stream.width
+        assert len(names) == stream.layout.width
         assert "city = b" in names
 
 
