@@ -58,6 +58,9 @@ class Forecasts:
     def __iter__(self) -> Iterator[Any]:
         return iter((self.made, self.due))
 
+    def __getitem__(self, place: int) -> Any:
+        return (self.made, self.due)[place]
+
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
         return (self.made, self.due, self.weights), None
 
