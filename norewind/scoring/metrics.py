@@ -32,6 +32,7 @@ METRICS_ENTRIES = {
     "persistence": MetricsEntry("Loss of forecasting the last value over the same samples.", "the last value", ":"),
     "seasonal": MetricsEntry("Loss of forecasting the value one period ago.", "one period ago", "-."),
     "baseline": MetricsEntry("Loss of a trivial forecast over the same samples.", "the mean so far", "--"),
+    "alarms": MetricsEntry("Alarms of drift since the start."),
     "carry": MetricsEntry("Norm of the method's carry."),
     "error_bound": MetricsEntry(
         "Bound on the error of the carried influence (of sketched).", tile="bound on the influence's error"

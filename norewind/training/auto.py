@@ -36,7 +36,7 @@ LINEAR_MICROSECONDS, NETWORK_MICROSECONDS = 30, 10
 SERIES_RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 # The forgetting factors of least squares for classes.
-CLASS_FORGETTING = (0.9998, 0.998)
+CLASS_FORGETTING = {"least squares": 0.9998, "least squares, fast": 0.998}
 # The number of random features of rows with classes.
 CLASS_FEATURES = 256
 LRU_UNITS = 32
@@ -91,7 +91,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
 
         members = [one._replace(learner=FirstInputs(one.learner, shape.inputs)) for one in members]
         ahead = OutlookLearner(shape.inputs, shape.targets, shape.steps, shape.known, shape.outlook)
-        members.append(Member(ahead, ahead.init(), ahead.forecasts))
+        members.append(Member(ahead, ahead.init(), ahead.names))
     learner = NumberMixture(
         shape.inputs,
         shape.targets,
@@ -125,15 +125,18 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
     def least_squares(inputs: int, forgetting: float) -> ClassLeastSquares:
         return ClassLeastSquares(inputs, shape.outputs, steps=shape.steps, forgetting=forgetting)
 
-    members: list[Any] = [least_squares(shape.inputs, forgetting) for forgetting in CLASS_FORGETTING]
+    members: dict[str, Any] = {
+        name: least_squares(shape.inputs, forgetting) for name, forgetting in CLASS_FORGETTING.items()
+    }
     if own := shape.inputs - shape.previous:
-        on_features = least_squares(CLASS_FEATURES, CLASS_FORGETTING[0])
-        members.append(RandomFeatures(on_features, own, CLASS_FEATURES))
-        members.append(ClassNeighbours(own, shape.outputs, steps=shape.steps))
-    calibrated = [Calibrated(member, shape.outputs) for member in members]
+        on_features = least_squares(CLASS_FEATURES, max(CLASS_FORGETTING.values()))
+        members["least squares on random features"] = RandomFeatures(on_features, own, CLASS_FEATURES)
+        members["neighbours"] = ClassNeighbours(own, shape.outputs, steps=shape.steps)
+    calibrated = {name: Calibrated(member, shape.outputs) for name, member in members.items()}
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    learner = ClassMixture([*(Member(one, one.init()) for one in calibrated), networks], shape.outputs, shape.steps)
+    own_members = [Member(one, one.init(), (name,)) for name, one in calibrated.items()]
+    learner = ClassMixture([*own_members, networks], shape.outputs, shape.steps)
     return learner, learner.init()
 
 
@@ -185,7 +188,8 @@ def _networks(shape: "StreamShape", width: int, loss: Loss, rates: Sequence[floa
     run = init_run(learner, cell, seed, members)
     packed = PackedLearner(learner)
     ahead, init = wrap_ahead(packed, run, shape, None, parts=members, outputs=members * outputs)
-    return Member(ahead, init._replace(run=packed.pack(init.run)), members)
+    names = tuple(f"network, step size {rate:g}" for rate in rates)
+    return Member(ahead, init._replace(run=packed.pack(init.run)), names)
 
 
 def _cell(inputs: int, outputs: int) -> cells.Cell:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from norewind.learners.outlook_shape import OutlookShape
 from norewind.scoring.class_score import ClassScore
+from norewind.scoring.drift import block_rows
 from norewind.scoring.metrics import ROW_LOSSES, SYMBOL_LOSS, LossDescription
 from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
@@ -226,6 +227,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
             return OpenedStream(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, steps))
         score = RowScore(rows.targets, settings.loss, steps, settings.period, settings.interval)
         score.lowest = lowest
+        if not settings.period and rows.periods:  # of a new stream: a checkpoint has the blocks it began with
+            score.state.block = block_rows(steps[0], rows.periods[0])
         # The rules that repeat a past value need every target among the inputs.
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)

@@ -320,12 +320,12 @@ class RowStream(SourceStream):
         return self._samples(rows, None)
 
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
-        scaled = scale_rows(self.layout, self._series, rows.values)
+        scaled, named = scale_rows(self.layout, self._series, rows.values), self._named(rows.values)
         if self.outlook.width:
             blocks = self.outlook.blocks(self._latest_times, rows.moments, self.layout.steps)
             scaled = np.concatenate([scaled[0], blocks], axis=1), *scaled[1:]
-        self._latest_times.extend(map(columns.as_time, rows.times))
-        return Samples(*scaled, rows.lines, copied, named=self._named(rows.values))
+        self._latest_times.extend(map(columns.as_time, rows.times[-KEPT_TIMES:]))
+        return Samples(*scaled, rows.lines, copied, named=named, times=rows.times_as_text())
 
     def _named(self, rows: np.ndarray) -> np.ndarray | None:
         """Return how many classes had names before each row, and count those of the rows; None if there are none."""
@@ -357,7 +357,7 @@ class RowStream(SourceStream):
             blocks = [self.outlook.blocks(times, [moment], self.layout.steps) for moment in parsed.moments]
             scaled = np.concatenate([scaled[0], np.concatenate(blocks)], axis=1), *scaled[1:]
         named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
-        return Samples(*scaled, copied=self._copies(parsed), named=named)
+        return Samples(*scaled, copied=self._copies(parsed), named=named, times=parsed.times_as_text())
 
     def _copies(self, rows: Rows) -> np.ndarray | None:
         return np.array(rows.copied, object) if self._copied else None
