@@ -86,7 +86,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
-    if shape.steps == (0,):
+    if shape.steps == (0,) and shape.inputs > shape.previous:
         members = [*_similar_rows(shape), *members]
     learner = NumberMixture(
         shape.inputs,
@@ -114,11 +114,7 @@ def _similar_rows(shape: "StreamShape") -> list[Member]:
     from norewind.learners.random_features import RandomFeatures
 
     own = shape.inputs - shape.previous
-    if not own:
-        return []
-    on_features = LeastSquares(
-        FEATURES, shape.targets, forgetting=KEY_FORGETTING, limit=KEY_LIMIT, together=True
-    )
+    on_features = LeastSquares(FEATURES, shape.targets, forgetting=KEY_FORGETTING, limit=KEY_LIMIT, together=True)
     features = RandomFeatures(on_features, own, FEATURES)
     neighbours = NumberNeighbours(own, shape.targets)
     return [Member(features, features.init()), Member(neighbours, neighbours.init(), len(neighbours.windows))]
