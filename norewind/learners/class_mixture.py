@@ -10,6 +10,7 @@ from norewind.learners.bayesian import learn_weights
 from norewind.learners.horizon import exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
+from norewind.learners.product_of_experts import PRIOR_CURVATURE, learn_exponents, write_product
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
 CLASS_SWITCHING = 0.002
@@ -29,6 +30,8 @@ class ClassMixtureRun(NamedTuple):
         pairs: how often each class followed another (steps, before, class).
         latest: a ring of the latest classes known; -1 if there is none.
         log_weights: the logarithms of the experts' weights (steps, experts).
+        exponents: those of all other experts in their product (steps, experts - 1).
+        curvature: what is known about the exponents (steps, experts - 1, experts - 1).
         waiting: a ring of the experts' forecasts that are waiting for their classes.
         outputs: a ring of the mixture's forecasts.
         rows: the number of rows in the sequence.
@@ -38,6 +41,8 @@ class ClassMixtureRun(NamedTuple):
     pairs: np.ndarray
     latest: np.ndarray
     log_weights: np.ndarray
+    exponents: np.ndarray
+    curvature: np.ndarray
     waiting: np.ndarray
     outputs: np.ndarray
     rows: np.ndarray
@@ -47,8 +52,9 @@ class ClassMixture(RowMixture):
     """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the frequencies of the classes, their frequencies after the latest
-    class, and `members`, mixed as in `BayesMixture`: for every step, over the rows whose class
-    is known, the total loss is hardly more than that of the best expert. Targets are numbers of
+    class, `members`, and the product of all of these with exponents that are learned online. They are mixed as in
+    `BayesMixture`: for every step, over the rows whose class is known, the total loss is hardly more than that of the
+    best expert. Targets are numbers of
     classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
     of shape (rows, steps × classes), and losses are in nats. Without targets, as in `forward`, the latest
     known class stays the same.
@@ -62,7 +68,7 @@ class ClassMixture(RowMixture):
     def __init__(self, members: Sequence[Member], classes: int, steps: Sequence[int] = (0,)):
         super().__init__(members, steps)
         self.classes = classes
-        self.experts = 2 + sum(member.forecasts for member in members)
+        self.experts = 2 + sum(member.forecasts for member in members) + 1
         self._steps = np.array(steps)
 
     def start(self) -> ClassMixtureRun:
@@ -72,6 +78,8 @@ class ClassMixture(RowMixture):
             np.full((steps, classes, classes), PRIOR_COUNT),
             np.full(max(1, self.horizon) + 1, -1),
             np.full((steps, experts), -np.log(experts)),
+            np.full((steps, experts - 1), 1 / (experts - 1)),
+            np.tile(PRIOR_CURVATURE * np.eye(experts - 1), (steps, 1, 1)),
             np.zeros((self.horizon, experts, steps * classes), np.float32),
             np.zeros((self.horizon, 1, steps * classes), np.float32),
             np.zeros(1, np.int64),
@@ -141,6 +149,8 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
                 if row >= steps[s] and is_class(targets[t, s], classes):
                     expert_losses[:] = -np.log(earlier[:, s * classes + np.int64(targets[t, s])])
                     learn_weights(run.log_weights[s], expert_losses, CLASS_SWITCHING)
+                    others = earlier[:-1, s * classes : (s + 1) * classes]
+                    learn_exponents(run.exponents[s], run.curvature[s], others, np.int64(targets[t, s]))
         for s in range(len(steps)):
             start = s * classes
             _mix_probabilities(run.log_weights[s], probabilities, start, mixed[0, start : start + classes])
@@ -151,6 +161,7 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
             _count(run, steps, row, observed)
             expert_losses[:] = -np.log(probabilities[:, np.int64(observed)])
             learn_weights(run.log_weights[0], expert_losses, CLASS_SWITCHING)
+            learn_exponents(run.exponents[0], run.curvature[0], probabilities[:-1], np.int64(observed))
         due[t] = mixed[0]
         for s in range(len(steps)):
             if row >= steps[s] and is_class(targets[t, s], classes):
@@ -201,11 +212,19 @@ def _write_probabilities(run, s, latest, logits, probabilities):
         for k in range(start, start + classes):
             # A member whose outputs are not all finite is ignored.
             probabilities[2 + e, k] = np.exp(np.float64(logits[e, k]) - largest) if finite else 1.0
-    for e in range(len(probabilities)):
-        own = probabilities[e, start : start + classes]
-        total = own.sum()
-        for k in range(classes):
-            own[k] = (1 - classes * MIN_PROBABILITY) * own[k] / total + MIN_PROBABILITY
+    own = probabilities[:, start : start + classes]
+    for e in range(len(own) - 1):
+        _normalise(own[e])
+    write_product(run.exponents[s], own[:-1], own[-1])
+    _normalise(own[-1])
+
+
+@kernel
+def _normalise(probabilities):
+    """Make probabilities add up to one, none of them below the least."""
+    total, classes = probabilities.sum(), len(probabilities)
+    for k in range(classes):
+        probabilities[k] = (1 - classes * MIN_PROBABILITY) * probabilities[k] / total + MIN_PROBABILITY
 
 
 @kernel
