@@ -1,7 +1,8 @@
 """Classes: `norewind.Classifier` on Elec2, on data sets of River, and on River's generators with drift.
 
 The score is the share of rows whose class was predicted, each before it was learned from. The same is computed for
-River's adaptive random forest and nearest neighbours, with River's defaults.
+River's adaptive random forest and nearest neighbours, with River's defaults, except on Elec2, where others have
+published theirs.
 """
 
 import csv
@@ -125,7 +126,8 @@ def run(data: Path, out: Path, quick: bool) -> None:
     """
     made = streams(data)
     plan = [(name, seed, OURS) for name in made for seed in (SEEDS[:1] if quick else SEEDS)]
-    plan += [] if quick else [(name, 0, rival) for rival in RIVALS for name in made]
+    # The results of others on Elec2 are published.
+    plan += [] if quick else [(name, 0, rival) for rival in RIVALS for name in made if name != "Elec2"]
     for name, seed, method in plan:
         key = f"{name}/{method}/seed {seed}"
         if key in read_records(out):

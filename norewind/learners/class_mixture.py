@@ -14,6 +14,8 @@ from norewind.learners.product_of_experts import PRIOR_CURVATURE, learn_exponent
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
 CLASS_SWITCHING = 0.002
+# The first weight of the product of all other experts, which takes some rows to learn its exponents.
+PRODUCT_WEIGHT = 0.01
 # The initial count of every class.
 PRIOR_COUNT = 0.1
 # The share of a count that is kept from row to row.
@@ -77,7 +79,7 @@ class ClassMixture(RowMixture):
             np.full(classes, PRIOR_COUNT),
             np.full((steps, classes, classes), PRIOR_COUNT),
             np.full(max(1, self.horizon) + 1, -1),
-            np.full((steps, experts), -np.log(experts)),
+            np.tile(np.log([*[(1 - PRODUCT_WEIGHT) / (experts - 1)] * (experts - 1), PRODUCT_WEIGHT]), (steps, 1)),
             np.full((steps, experts - 1), 1 / (experts - 1)),
             np.tile(PRIOR_CURVATURE * np.eye(experts - 1), (steps, 1, 1)),
             np.zeros((self.horizon, experts, steps * classes), np.float32),
@@ -129,7 +131,7 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
     """
     classes, experts = run.pairs.shape[2], run.log_weights.shape[1]
     probabilities = np.zeros((experts, len(steps) * classes))
-    earlier, mixed, expert_losses = np.zeros_like(probabilities), np.zeros((1, len(steps) * classes)), np.zeros(experts)
+    earlier, mixed, expert_losses = np.zeros((experts, classes)), np.zeros((1, len(steps) * classes)), np.zeros(experts)
     for t in range(len(targets)):
         row = run.rows[0]
         observed = np.nan
@@ -141,16 +143,14 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
         if steps[0] > 0:
             latest = run.latest[row % len(run.latest)]
             _count(run, steps, row, observed)
+            for s in range(len(steps)):
+                if row >= steps[s] and is_class(targets[t, s], classes):
+                    earlier[:] = run.waiting[(row - steps[s]) % len(run.waiting), :, s * classes : (s + 1) * classes]
+                    _learn_class(run, s, earlier, np.int64(targets[t, s]), expert_losses)
         for s in range(len(steps)):
             _write_probabilities(run, s, latest, logits[t], probabilities)
         if steps[0] > 0:
-            exchange(run.waiting, steps, row, probabilities, earlier)
-            for s in range(len(steps)):
-                if row >= steps[s] and is_class(targets[t, s], classes):
-                    expert_losses[:] = -np.log(earlier[:, s * classes + np.int64(targets[t, s])])
-                    learn_weights(run.log_weights[s], expert_losses, CLASS_SWITCHING)
-                    others = earlier[:-1, s * classes : (s + 1) * classes]
-                    learn_exponents(run.exponents[s], run.curvature[s], others, np.int64(targets[t, s]))
+            run.waiting[row % len(run.waiting)] = probabilities
         for s in range(len(steps)):
             start = s * classes
             _mix_probabilities(run.log_weights[s], probabilities, start, mixed[0, start : start + classes])
@@ -159,14 +159,28 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
             exchange(run.outputs, steps, row, mixed, mixed)
         elif np.isfinite(observed):
             _count(run, steps, row, observed)
-            expert_losses[:] = -np.log(probabilities[:, np.int64(observed)])
-            learn_weights(run.log_weights[0], expert_losses, CLASS_SWITCHING)
-            learn_exponents(run.exponents[0], run.curvature[0], probabilities[:-1], np.int64(observed))
+            _learn_class(run, 0, probabilities, np.int64(observed), expert_losses)
         due[t] = mixed[0]
         for s in range(len(steps)):
             if row >= steps[s] and is_class(targets[t, s], classes):
                 losses[t] -= due[t, s * classes + np.int64(targets[t, s])]
         run.rows[0] += 1
+
+
+@kernel
+def _learn_class(run, s, probabilities, target, losses):
+    """Learn the weights and exponents of the experts of one step from a class that they have forecast.
+
+    Args:
+        run: the state of the mixture, changed in place.
+        s: the index of the step.
+        probabilities: what they forecast (experts, classes).
+        target: the class.
+        losses: a buffer for their losses.
+    """
+    losses[:] = -np.log(probabilities[:, target])
+    learn_weights(run.log_weights[s], losses, CLASS_SWITCHING)
+    learn_exponents(run.exponents[s], run.curvature[s], probabilities[:-1], target)
 
 
 @kernel
