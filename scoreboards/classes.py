@@ -6,7 +6,7 @@ River's forests and nearest neighbours, with River's defaults, except on Elec2, 
 
 import csv
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.training.hooks import Hooks
 from scoreboards.board import Board
 
-Rows = Iterable[tuple[dict[str, float], Any]]
+# Pairs of inputs by name and a class.
+Rows = Iterable[Any]
 CLASS = "(class)"
 SEEDS = (0, 1, 2)
 QUICK_ROWS = 200
@@ -87,7 +88,7 @@ def share_right(rows: Rows, seed: int) -> float:
     named = [({str(name): value for name, value in x.items()}, y) for x, y in rows]
     right: list[bool] = []
 
-    def count(entries: Iterator[dict[str, Any]]) -> None:
+    def count(entries: list[dict[str, Any]]) -> None:
         right.extend(entry["prediction"] == entry["target"] for entry in entries)
 
     model = norewind.Classifier(CLASS, inputs=list(named[0][0]), seed=seed)
