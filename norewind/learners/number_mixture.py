@@ -119,7 +119,7 @@ class NumberMixture(RowMixture):
     Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`.
 
     Args:
-        inputs: the number of inputs.
+        inputs: the number of inputs. Any that follow them are seen by the members only.
         targets: the number of targets.
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
         models: the linear models.
@@ -181,7 +181,7 @@ class NumberMixture(RowMixture):
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
     ) -> tuple[np.ndarray, Forecasts]:
-        xs = np.ascontiguousarray(xs, np.float32)
+        xs = np.ascontiguousarray(xs[:, : self.inputs], np.float32)  # what follows is for members
         targets = self._no_targets if targets is None else np.ascontiguousarray(targets, np.float32)
         rows = len(xs)
         joined = join_forecasts(others, rows, self.outputs)
@@ -233,10 +233,8 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         _forecast(plan, run, row, xs[t], came, forecasts)
         for i in range(others.shape[1]):
             forecasts[experts - others.shape[1] + i] = others[t, i]
-        rules = 1 + len(plan.rules)
         for e in range(experts):
-            asleep = e >= 1 and (e < rules or (e - rules < len(plan.bases) and plan.bases[e - rules] >= 0))
-            expert_weights.clip_forecasts(forecasts[e], asleep)
+            expert_weights.clip_forecasts(forecasts[e], e > 0)
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
             expert_weights.update_performance(run.performance, before, came)
