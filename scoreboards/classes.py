@@ -148,21 +148,22 @@ def quote(records: dict[str, Record]) -> dict[str, str]:
     Args:
         records: the records by name.
     """
-    rows, costs, elec2 = [], [], ""
-    for name in dict.fromkeys(record["stream"] for record in records.values()):
+    rows, costs, spreads = [], [], {}
+    for name in dict.fromkeys(record["stream"] for record in records.values() if record["method"] == OURS):
         own = [record for record in records.values() if record["stream"] == name]
         ours = [record["share"] for record in own if record["method"] == OURS]
         costs += [record["microseconds"] for record in own if record["method"] == OURS]
         others = [[record["share"] for record in own if record["method"] == rival] for rival in RIVALS]
-        spread = f"{100 * np.mean(ours):.1f} ({100 * min(ours):.1f} to {100 * max(ours):.1f})"
-        elec2 = spread if name == "Elec2" else elec2
-        rows.append((name, own[0]["rows"], spread, *(f"{100 * shares[0]:.1f}" if shares else "" for shares in others)))
-    if not elec2:
+        spreads[name] = f"{100 * np.mean(ours):.1f} ({100 * min(ours):.1f} to {100 * max(ours):.1f})"
+        shown = (f"{100 * shares[0]:.1f}" if shares else "" for shares in others)
+        rows.append((name, own[0]["rows"], len(ours), spreads[name], *shown))
+    if not rows:
         return {}
     table = markdown(
-        ["stream", "rows", f"{OURS} (least to most of three seeds)", *(f"River's {one}" for one in RIVALS)], rows
+        ["stream", "rows", "seeds", f"{OURS} (least to most)", *(f"River's {one}" for one in RIVALS)], rows
     )
-    return {"table": table, "ours": f"Elec2 {elec2}", "microseconds": f"{np.median(costs):.0f}"}
+    first = "Elec2" if "Elec2" in spreads else next(iter(spreads))
+    return {"table": table, "ours": f"{first} {spreads[first]}", "microseconds": f"{np.median(costs):.0f}"}
 
 
 BOARD = Board(

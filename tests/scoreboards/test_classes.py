@@ -33,5 +33,5 @@ def test_every_stream_is_predicted_once_and_quoted(tmp_path, monkeypatch):
     classes.run(tmp_path, tmp_path / "out", quick=True)
     quoted = classes.quote(read_records(tmp_path / "out"))
     assert quoted["ours"] == "Elec2 75.0 (75.0 to 75.0)"
-    assert "| SEA | 200 | 75.0 (75.0 to 75.0) |  |  |  |" in quoted["table"]
+    assert "| SEA | 200 | 1 | 75.0 (75.0 to 75.0) |  |  |  |" in quoted["table"]
     assert classes.quote({}) == {}
