@@ -114,7 +114,7 @@ def run(data: Path, out: Path, quick: bool) -> None:
             found = {"errors": errors, "rows": len(series.values), "microseconds": round(cost)}
             write_record(out, f"{name}/seed {seed}", {**found, **versions()})
     quoted = quote(read_records(out))
-    print(markdown(["", *map(str, HORIZONS)], [(key, *quoted[key].split(" | ")) for key in quoted if "errors" in key]))
+    print(markdown(["", *map(str, HORIZONS)], [(key, *quoted[key].split(" / ")) for key in quoted if "errors" in key]))
 
 
 def quote(records: dict[str, Record]) -> dict[str, str]:
@@ -126,14 +126,14 @@ def quote(records: dict[str, Record]) -> dict[str, str]:
     quoted, first, costs = {}, [], []
     for name in ("ETTh2", "Exchange"):
         own = [record for key, record in records.items() if key.startswith(f"{name}/seed")]
-        if not own:
+        if not own or f"{name}/last value" not in records:
             return {}
         errors = np.array([record["errors"] for record in own])
         costs.append(f"{min(record['microseconds'] for record in own):,}")
-        quoted[f"{name} errors"] = " | ".join(f"{error:.3g}" for error in errors.mean(axis=0))
-        quoted[f"{name} errors of the last value"] = " | ".join(
-            f"{error:.3g}" for error in records[f"{name}/last value"]["errors"]
-        )
+        latest = records[f"{name}/last value"]["errors"]
+        quoted[f"{name} errors"] = " / ".join(f"{error:.3g}" for error in errors.mean(axis=0))
+        quoted[f"{name} errors of the last value"] = " / ".join(f"{error:.3g}" for error in latest)
+        quoted[f"{name} seeds"] = str(len(own))
         quoted[f"{name} spread"] = ", ".join(f"{spread:.2g}" for spread in np.ptp(errors, axis=0))
         first.append(f"{name} " + " / ".join(f"{error:.3g}" for error in errors.mean(axis=0)))
     return {**quoted, "ours": "; ".join(first), "microseconds": "; ".join(costs)}

@@ -32,6 +32,6 @@ def test_every_stream_is_predicted_once_and_quoted(tmp_path, monkeypatch):
     monkeypatch.setattr(classes, "share_right", None)
     classes.run(tmp_path, tmp_path / "out", quick=True)
     quoted = classes.quote(read_records(tmp_path / "out"))
-    assert quoted["ours"] == "Elec2 75.0 (75.0 to 75.0)"
-    assert "| SEA | 200 | 1 | 75.0 (75.0 to 75.0) |  |  |  |" in quoted["table"]
+    assert quoted["ours"] == "Elec2 75.0"
+    assert "| SEA | 200 | 1 | 75.0 |  |  |  |" in quoted["table"]
     assert classes.quote({}) == {}
