@@ -37,8 +37,9 @@ SERIES_RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 # The forgetting factors of least squares for classes.
 CLASS_FORGETTING = {"least squares": 0.9998, "least squares, fast": 0.998}
-# The number of random features of rows with classes.
-CLASS_FEATURES = 256
+# The number of random features of rows without order in time.
+FEATURES = 256
+ON_FEATURES = "least squares on random features"
 LRU_UNITS = 32
 # Least squares for the rows of one key.
 KEY_LAGS = 8
@@ -86,6 +87,8 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
+    if shape.steps == (0,) and shape.inputs > shape.previous:
+        members = [*_similar_rows(shape), *members]
     if shape.outlook.width and shape.known:
         from norewind.learners.outlook import OutlookLearner
 
@@ -103,6 +106,32 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         periods=[period for period in shape.periods if period <= LONGEST_PERIOD],
     )
     return learner, learner.init()
+
+
+def _similar_rows(shape: "StreamShape") -> list[Member]:
+    """Return the members for rows without order in time: neighbours, and least squares on random features.
+
+    They do not see the targets of the row before, which would make similar rows seem far apart.
+
+    Args:
+        shape: the inputs and targets of the stream.
+    """
+    from norewind.learners.least_squares import LeastSquares
+    from norewind.learners.number_neighbours import NumberNeighbours
+    from norewind.learners.random_features import RandomFeatures
+
+    own = shape.inputs - shape.previous
+    on_features = LeastSquares(FEATURES, shape.targets, forgetting=KEY_FORGETTING, limit=KEY_LIMIT, together=True)
+    features = RandomFeatures(on_features, own, FEATURES)
+    neighbours = NumberNeighbours(own, shape.targets)
+    return [
+        Member(features, features.init(), (ON_FEATURES,)),
+        Member(neighbours, neighbours.init(), _neighbour_names(neighbours.windows)),
+    ]
+
+
+def _neighbour_names(windows: Sequence[int]) -> tuple[str, ...]:
+    return tuple(f"neighbours among {rows:,} rows" for rows in windows)
 
 
 def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixture", Any]:
@@ -125,18 +154,20 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
     def least_squares(inputs: int, forgetting: float) -> ClassLeastSquares:
         return ClassLeastSquares(inputs, shape.outputs, steps=shape.steps, forgetting=forgetting)
 
-    members: dict[str, Any] = {
-        name: least_squares(shape.inputs, forgetting) for name, forgetting in CLASS_FORGETTING.items()
-    }
+    members = [
+        Member(one := Calibrated(least_squares(shape.inputs, forgetting), shape.outputs), one.init(), (name,))
+        for name, forgetting in CLASS_FORGETTING.items()
+    ]
     if own := shape.inputs - shape.previous:
-        on_features = least_squares(CLASS_FEATURES, max(CLASS_FORGETTING.values()))
-        members["least squares on random features"] = RandomFeatures(on_features, own, CLASS_FEATURES)
-        members["neighbours"] = ClassNeighbours(own, shape.outputs, steps=shape.steps)
-    calibrated = {name: Calibrated(member, shape.outputs) for name, member in members.items()}
+        on_features = least_squares(FEATURES, max(CLASS_FORGETTING.values()))
+        features = Calibrated(RandomFeatures(on_features, own, FEATURES), shape.outputs)
+        votes = ClassNeighbours(own, shape.outputs, steps=shape.steps)
+        neighbours = Calibrated(votes, shape.outputs, forecasts=len(votes.windows))
+        members.append(Member(features, features.init(), (ON_FEATURES,)))
+        members.append(Member(neighbours, neighbours.init(), _neighbour_names(votes.windows)))
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    own_members = [Member(one, one.init(), (name,)) for name, one in calibrated.items()]
-    learner = ClassMixture([*own_members, networks], shape.outputs, shape.steps)
+    learner = ClassMixture([*members, networks], shape.outputs, shape.steps)
     return learner, learner.init()
 
 
