@@ -22,8 +22,8 @@ from norewind.learners.linear import (
 from norewind.learners.outlook_shape import OutlookShape
 
 HOURS, WEEKDAYS, MONTHS, HARMONICS = 24, 7, 12, 3
-# The prior variance of the weights of the outlook, as `Linear.spread`.
-SPREAD = 10.0
+# The regression on the outlook of a row itself: it forgets over about 2,000 rows.
+REGRESSION = Linear(1, 0.9995, spread=10.0)
 # The models of what the outlook leaves unexplained: few and many lags, which are divided by the number of targets.
 REMAINDERS = (Linear(24, 0.998, spread=30.0), Linear(168, 0.9995, spread=30.0))
 # With more outputs than this, there is only the first of them.
@@ -91,7 +91,7 @@ class OutlookLearner(Learner):
         self.outputs = len(self.steps) * targets
         places = [shape.entries.index(name) if name in shape.entries else -1 for name in CALENDAR]
         features = feature_count(np.array(places))
-        self._first = [Linear(1, 1 - 1 / shape.memory, spread=SPREAD)]
+        self._first = [REGRESSION]
         chosen = REMAINDERS if self.outputs <= MANY_OUTPUTS else REMAINDERS[:1]
         self._second = [model._replace(lags=max(1, model.lags // targets)) for model in chosen]
         self.forecasts = len(self._second)

@@ -8,11 +8,9 @@ class OutlookShape(NamedTuple):
 
     Attributes:
         entries: the calendar entries in a block, by name; see `norewind.streams.table.calendar_entries`.
-        memory: about how many rows the calendar is learned from.
     """
 
     entries: tuple[str, ...] = ()
-    memory: int = 1000
 
     @property
     def width(self) -> int:

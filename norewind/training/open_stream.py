@@ -21,9 +21,6 @@ from norewind.streams.table.scaling import TableLayout
 from norewind.training import registry
 from norewind.training.settings import Settings, SettingsError
 
-# About how many rows, or weeks of rows, the calendar is learned from.
-LEAST_MEMORY, WEEKS = 1000, 6
-
 
 class StreamShape(NamedTuple):
     """The sizes that a model must fit.
@@ -233,6 +230,5 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
-    memory = max(LEAST_MEMORY, WEEKS * max(rows.periods, default=0))
     shape = StreamShape(rows.layout.width, outputs, False, targets, steps, known, table, periods)
-    return OpenedStream(rows, shape._replace(outlook=OutlookShape(rows.outlook.entries, memory)), score)
+    return OpenedStream(rows, shape._replace(outlook=OutlookShape(rows.outlook.entries)), score)
