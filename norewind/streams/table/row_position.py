@@ -38,6 +38,7 @@ class RowPosition(SourcePosition):
     categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
     clock: str | None
     calendar: list[Entry]
+    plan: list[list[SavedNumber | None]]
     times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
     statistics: list[SavedColumn]
     waiting: Any

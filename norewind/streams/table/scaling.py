@@ -231,7 +231,9 @@ def scale_rows(
     out = xs, targets, scales, last, scales_after, values
     slots = np.zeros(count, np.int64) if slots is None else slots
     plans = np.empty((count, 0, 0)) if plans is None else plans
-    _scale_rows(tuple(layout), tuple(series), slots, rows, plans, mode, out)  # Numba takes twice as long for named tuples
+    _scale_rows(
+        tuple(layout), tuple(series), slots, rows, plans, mode, out
+    )  # Numba takes twice as long for named tuples
     return out
 
 
@@ -270,7 +272,8 @@ def _scale_rows(layout, series, slots, rows, plans, mode, out):
             row[layout.planned] = plans[t, ahead]
             for k in range(len(layout.planned)):
                 plans[t, ahead, k] = input_of(layout, known, row, layout.planned[k])
-        row[:] = rows[t]
+        if plans.shape[1] > 0:
+            row[:] = rows[t]
         write_scales(layout, known, standardise, now)
         here = seen[slot] % depth
         for s in range(len(layout.steps)):
