@@ -37,12 +37,13 @@ class RowPosition(SourcePosition):
     cycles: dict[str, list[str]]
     categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
     clock: str | None
-    calendar: list[Entry]
-    plan: list[list[SavedNumber | None]]
     times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
     statistics: list[SavedColumn]
     waiting: Any
     messages: MessagesPosition | None = None
+    # Runs from before there was an outlook have neither.
+    calendar: tuple[Entry, ...] = ()
+    plan: tuple[list[SavedNumber | None], ...] = ()
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:

@@ -218,10 +218,9 @@ class RowStream(SourceStream):
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds: dict[str, Kind] = dict(position["kinds"])
         self._cycles, self.clock = position["cycles"], position["clock"]
-        self.outlook = Outlook(
-            tuple(position["calendar"]), self._read_options.holidays, self._read_options.known_future
-        )
-        self._plan = position["plan"]
+        options = self._read_options
+        self.outlook = Outlook(tuple(position.get("calendar", ())), options.holidays, options.known_future)
+        self._plan = list(position.get("plan", ()))
         self._latest_times.extend(position["times"])
         self._choose()
         self._reader.conversion.restore(position["categories"])
