@@ -142,8 +142,10 @@ class RowReader:
         try:
             while left and (records := self._source.peek(min(left, self._batch))):
                 try:
-                    parts.append(self._next(records))
-                    left -= len(parts[-1].values)
+                    rows, passed = self._next(records)
+                    parts.append(rows)
+                    # What can be taken before a plan is counted in records, of which some are blank.
+                    left -= passed if self._planned else len(rows.values)
                     self._batch = min(2 * self._batch, max(1, BATCH_FIELDS // len(self.columns)))
                 except BadRow as problem:
                     # One of them is unusual, so it is approached in ever smaller batches.
@@ -151,6 +153,7 @@ class RowReader:
                     if len(records) == 1:
                         self._skip(records[0], problem)
                         self._source.drop(records)
+                        left -= 1 if self._planned else 0
         except StreamError as error:
             ended_by = error
         return joined_rows(parts[1:] or parts), ended_by
@@ -204,8 +207,8 @@ class RowReader:
             return []
         return [number for number in found if missing or number == number]
 
-    def _next(self, records: list[Any]) -> Rows:
-        """Convert records and move past them, all or none."""
+    def _next(self, records: list[Any]) -> tuple[Rows, int]:
+        """Convert records and move past them, all or none. Return the rows, and how many records that were."""
         rows, passed = self.conversion.none, 1
         if not self._is_blank(records[0]):
             parsed = self._parsed(records, self.columns)
@@ -213,7 +216,7 @@ class RowReader:
         self._source.drop(records[:passed])
         if len(rows.values):
             self._source.progress.mark()
-        return rows
+        return rows, passed
 
     def take_row(self, row: dict[str, Any]) -> Rows:
         """Convert a row that is not in the source, and count it as if it had been the next one there.

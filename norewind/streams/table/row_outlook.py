@@ -58,7 +58,7 @@ class Outlook(NamedTuple):
             farthest = steps[-1] * max(np.nanmax(gaps, initial=0.0), 0.0)
             last = known.max() + min(farthest, MAX_YEARS * 366 * DAY)
             holidays = holidays_between(self.country, float(known.min()), float(last))
-        out = np.empty((len(moments), 1 + len(steps), self.width))
+        out = np.empty((len(moments), 1 + len(steps), len(self.entries)))
         numbers = np.array([ENTRIES.index(entry) for entry in self.entries], np.int64)
         write_calendar(history, moments, steps, numbers, holidays, out, np.empty(len(moments), np.bool_))
         return out
