@@ -74,9 +74,10 @@ class OutlookLearner(Learner):
 
     The regression is the same for every step, so what is learned of a Monday at 8 counts for all steps that reach one.
     Its features are the hour of the day (between whole hours, it is interpolated), the weekday, both together, three
-    harmonics of the year or the months, holidays by hour, and the columns known in advance, also squared. A second recursive least squares forecasts, for all
-    steps, the errors that the regression would make, from the errors that it made at the latest rows, and from the
-    latest row of the other inputs. A member of a mixture: its forecasts are NaN where the outlook is not known.
+    harmonics of the year or the months, holidays by hour, and the columns known in advance, also squared. A second
+    recursive least squares forecasts, for all steps, the errors that the regression would make, from the errors that it
+    made at the latest rows, and from the latest row of the other inputs. A member of a mixture: its forecasts are NaN
+    where the outlook is not known.
 
     Args:
         inputs: the number of inputs before the outlook.

@@ -103,7 +103,7 @@ SCOPES: dict[str, Scope] = {
 # Settings that commands which train no run folder ignore.
 IGNORED_BY: dict[str, tuple[str, ...]] = {
     "compare": ("top", "copy", "shards", "shard", "predictions", "tensorboard"),
-    "diagnose": ("per", "top", "copy", "period", "interval", "non_negative", "known_future", "holidays"),
+    "diagnose": ("per", "top", "copy", "period", "interval", "non_negative"),
 }
 
 

@@ -147,6 +147,8 @@ class StreamSettings:
         """Convert and check every value, before anything is opened or compiled."""
         if isinstance(self.interval, float):
             object.__setattr__(self, "interval", (self.interval,))
+        if isinstance(self.known_future, str):
+            object.__setattr__(self, "known_future", tuple(self.known_future.split(",")))
         for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         object.__setattr__(self, "interval", tuple(sorted(set(self.interval))))

@@ -41,7 +41,6 @@ class RowPosition(SourcePosition):
     statistics: list[SavedColumn]
     waiting: Any
     messages: MessagesPosition | None = None
-    # Runs from before there was an outlook have neither.
     calendar: tuple[Entry, ...] = ()
     plan: tuple[list[SavedNumber | None], ...] = ()
 

@@ -233,6 +233,7 @@ class RowStream(SourceStream):
             # The start of another source (see `restart_position`), which may have its columns in another order.
             self._series = scaling.init_series(self.layout)._replace(statistics=self._series.statistics)
             self._latest_times.clear()
+            self._plan = []
             self._reader.read_header()
         self._check_columns(dict.fromkeys(self._reader.columns, InferredKind("number")))
 
@@ -269,11 +270,11 @@ class RowStream(SourceStream):
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
             categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
             clock=self.clock,
-            calendar=list(self.outlook.entries),
-            plan=self._plan,
             times=list(self._latest_times),
             statistics=scaling.saved_statistics(self._series),
             waiting=latest_scales(self._series, self.horizon or 1),
+            **({"calendar": list(self.outlook.entries)} if self.outlook.entries else {}),
+            **({"plan": list(self._plan)} if self._plan else {}),
         )
 
     def scales_ahead(self, rows: int) -> np.ndarray:
@@ -386,7 +387,8 @@ class RowStream(SourceStream):
 
     def unknown_ahead(self) -> list[str]:
         """Return the inputs that future rows will have, but whose values are neither forecast nor known from time."""
-        return [name for name in self.inputs if name not in self.targets and self.kinds[name] != "time"]
+        known = {*self.targets, *self.outlook.columns}
+        return [name for name in self.inputs if name not in known and self.kinds[name] != "time"]
 
     def future_inputs(self, targets: np.ndarray, step: int) -> np.ndarray:
         """Return the inputs of a future row. Columns other than targets keep their values, and times continue.
