@@ -147,9 +147,9 @@ class RowStream(SourceStream):
                 "order of the source. Sort them or, if they belong to several series, name the column of the keys."
             )
         self.outlook = self.outlook._replace(columns=planned)
-        for name in planned:
-            if self.kinds[name] not in ("number", "boolean") or name in self.targets:
-                raise StreamError(f"known_future: {name!r} must hold numbers or true and false, and be no target.")
+        if self._read_options.holidays and "holiday" not in self.outlook.entries:
+            raise StreamError("holidays: the table has no column of even times, at most a day apart. Leave it out.")
+        choice.check_planned(planned, self.kinds)
         self._choose()
         self._series = scaling.init_series(self.layout)
 
@@ -330,7 +330,7 @@ class RowStream(SourceStream):
         self._latest_times.extend(map(columns.as_time, rows.times))
         if self.outlook.columns and len(rows.values):
             self._plan = [[None if value != value else value for value in row] for row in ahead.tolist()]
-        return Samples(*scaled, rows.lines, copied, named=self._named(rows.values))
+        return Samples(*scaled, lines=rows.lines, copied=copied, named=self._named(rows.values))
 
     @property
     def _moment(self) -> Moment:

@@ -21,6 +21,7 @@ from norewind.streams.table.column_statistics import (
     MIN_VALUES,
     STATISTICS,
     deviation_of,
+    filled,
     observe,
 )
 from norewind.streams.table.columns import CATEGORIES, DAY, MAX_NUMBER
@@ -381,21 +382,6 @@ def write_before(layout, last, x):
         else:
             x[place] = 0.0 if math.isnan(last[k]) else last[k]
         place += size
-
-
-@kernel
-def filled(known, row, column, with_latest):
-    """Return a value, or its replacement if it is missing.
-
-    Args:
-        known: the statistics of the series, of shape (STATISTICS, columns).
-        row: the numbers of the columns; NaN is missing.
-        column: the column of the value.
-        with_latest: whether to replace it by the latest value, not by the mean.
-    """
-    if not math.isnan(row[column]):
-        return row[column]
-    return known[LATEST, column] if with_latest and known[COUNT, column] > 0 else known[MEAN, column]
 
 
 @kernel
