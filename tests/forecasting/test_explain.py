@@ -20,7 +20,7 @@ from norewind.training.log import read_log
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
-ROWS, CHANGE = 1_000, 700
+ROWS, CHANGE = 1_400, 800
 # Without networks.
 OPTIONS = ("--budget", 20, "--targets", "load", "price", "--inputs", "load", "price", "wind", "--horizon", 2)
 
@@ -30,7 +30,7 @@ def time_of(row):
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory):
+def timed(tmp_path_factory):
     """A table with times, whose load follows the wind of two rows before until it changes."""
     draw = np.random.default_rng(0)
     wind = draw.normal(size=ROWS)
@@ -48,11 +48,11 @@ def table(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(table):
+def trained(timed):
     """A run folder that has learned from the table until shortly before the change, and one that saw all of it."""
-    half, whole = table.parent / "half", table.parent / "whole"
-    assert norewind("train", table, "--out", half, *OPTIONS, "--samples", CHANGE - 10, "--quiet") == 0
-    assert norewind("train", table, "--out", whole, *OPTIONS, "--quiet") == 0
+    half, whole = timed.parent / "half", timed.parent / "whole"
+    assert norewind("train", timed, "--out", half, *OPTIONS, "--samples", CHANGE - 10, "--quiet") == 0
+    assert norewind("train", timed, "--out", whole, *OPTIONS, "--quiet") == 0
     return half, whole
 
 
@@ -81,12 +81,12 @@ def test_the_parts_of_a_forecast_add_up_to_it_and_name_the_column_and_lag(traine
     assert {name for name in after if after[name] != before.get(name)} <= {"weights.png", "forecast.png"}
 
 
-def test_a_change_is_an_alarm_with_its_date_and_the_same_after_a_kill(table, trained, tmp_path, capsys):
+def test_a_change_is_an_alarm_with_its_date_and_the_same_after_a_kill(timed, trained, tmp_path, capsys):
     _, whole = trained
     found = explained(capsys, whole)
     first = next(alarm for alarm in found["drift"] if alarm["of"] == "errors")
     assert first["column"] == "load"
-    assert CHANGE < first["sample"] <= CHANGE + 200
+    assert CHANGE < first["sample"] <= CHANGE + 480
     assert abs(first["since"] - CHANGE) <= 48
     assert first["time"] == time_of(first["sample"])
     lines = read_log(whole / "metrics.jsonl")
@@ -94,7 +94,7 @@ def test_a_change_is_an_alarm_with_its_date_and_the_same_after_a_kill(table, tra
     assert lines[-1]["time"] == time_of(ROWS)
     # The same lines when the run is interrupted in between.
     again = tmp_path / "again"
-    assert norewind("train", table, "--out", again, *OPTIONS, "--samples", CHANGE + 5, "--quiet") == 0
+    assert norewind("train", timed, "--out", again, *OPTIONS, "--samples", CHANGE + 5, "--quiet") == 0
     assert norewind("resume", again, "--samples", ROWS, "--quiet") == 0
 
     def shown(path):
@@ -136,16 +136,16 @@ def test_rows_are_marked_with_the_unusual_column():
 
 
 def test_since_when_a_member_carries_the_forecasts():
-    weights = [{"a": 1.0}, {"a": 0.2, "b": 0.8}, {"a": 0.6, "b": 0.4}, {"a": 0.39, "b": 0.58, "c": 0.03}]
+    weights = [{"a": 1.0}, {"a": 0.1, "b": 0.9}, {"a": 0.6, "b": 0.4}, {"a": 0.39, "b": 0.58, "c": 0.03}]
     lines = [{"samples": 10 * n, "time": f"t{n}", "weights": each} for n, each in enumerate(weights, 1)]
     assert carrying_members(lines) == [
         {"member": "b", "weight": 0.58, "since": 11, "time": "t1"},
-        {"member": "a", "weight": 0.39, "since": 1 + 10, "time": "t1"},
+        {"member": "a", "weight": 0.39, "since": 21, "time": "t2"},
     ]
     assert carrying_members([{"samples": 3}]) == []
 
 
-def test_every_input_has_a_name(table):
+def test_every_input_has_a_name():
     rows = [{"t": f"2024-05-{day:02d}", "x": day % 7, "city": "abc"[day % 3], "y": day % 5} for day in range(1, 29)]
     options = (
         {"inputs": ["t", "x", "city"], "targets": ["y"], "horizon": 0},
