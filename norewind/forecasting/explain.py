@@ -138,14 +138,14 @@ def part_name(part: ForecastPart, inputs: Sequence[str]) -> str:
         inputs: the names of the inputs.
 
     >>> part_name(ForecastPart(0, 23), ["power"]), part_name(ForecastPart(0, 0, "the row before"), ["power"])
-    ('power, 23 rows before the latest', 'power, latest row: change since the row before')
+    ('power, 23 rows before the latest', 'power, latest row: change from the row before')
     """
     if part.member:
         return part.member
     if part.input < 0:
         return "constant of least squares"
     ago = f"{part.ago} row{'s' if part.ago > 1 else ''} before the latest" if part.ago else "latest row"
-    return f"{inputs[part.input]}, {ago}" + (f": change since {part.change}" if part.change else "")
+    return f"{inputs[part.input]}, {ago}" + (f": change from {part.change}" if part.change else "")
 
 
 def unusual_rows(score: RowScore, last: int) -> list[dict[str, Any]]:

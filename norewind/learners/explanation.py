@@ -1,12 +1,12 @@
 """What the forecasts of a mixture come from: the weights of its members, and the parts that add up to a forecast."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from norewind.learners import expert_weights
-from norewind.learners.linear import LinearPlan, model_at
+from norewind.learners.linear import LinearPlan, LinearRun, model_at
 
 if TYPE_CHECKING:
     from norewind.learners.number_mixture import NumberMixture, NumberMixturePlan, NumberMixtureRun
@@ -28,6 +28,10 @@ class ForecastPart(NamedTuple):
     member: str = ""
 
 
+# The parts of a forecast: their values for all outputs add up to it. Empty if it cannot be divided.
+Divided = dict[ForecastPart, np.ndarray]
+
+
 class Explanation(NamedTuple):
     """What the latest forecasts of a learner of rows come from.
 
@@ -46,7 +50,9 @@ class Explanation(NamedTuple):
     periods: tuple[int, ...] = ()
 
 
-def explain_numbers(mixture: "NumberMixture", run: "NumberMixtureRun") -> Explanation | None:
+def explain_numbers(
+    mixture: "NumberMixture", run: "NumberMixtureRun", members: Sequence["Divided"] = ()
+) -> Explanation | None:
     """Explain the latest forecasts of a mixture for numbers; None before the first row.
 
     Forecasts of the same row (step 0) are explained as they would be made now, after learning from that row.
@@ -54,12 +60,14 @@ def explain_numbers(mixture: "NumberMixture", run: "NumberMixtureRun") -> Explan
     Args:
         mixture: the mixture.
         run: its state, which stays unchanged.
+        members: the parts of the forecasts of its members, which are the last experts.
     """
     row = int(run.linear.rows[0]) - 1
     if row < 0:
         return None
     made = run.waiting[row % len(run.waiting)].astype(np.float64)
     divided = {expert: dict(parts) for expert, parts in divided_forecasts(mixture.plan, run, row)}
+    divided |= {mixture.experts - len(members) + place: parts for place, parts in enumerate(members) if parts}
     for expert, parts in divided.items():
         if not np.isnan(made[expert]).any():
             made[expert] = np.clip(sum(parts.values()), -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
@@ -97,7 +105,7 @@ def divided_forecasts(
     yield from ((1 + rule, parts) for rule, parts in enumerate(of_rules))
     for number, base in enumerate(plan.bases.tolist()):
         change = _change_seen(plan, run, base)
-        parts = list(_parts_of_linear(plan, run, number, row, change))
+        parts = list(parts_of_linear(LinearPlan(*plan[:6]), run.linear, number, row, (plan.known, plan.others), change))
         yield 1 + rules + number, _added(parts + (of_rules[base] if base >= 0 else []))
 
 
@@ -122,20 +130,29 @@ def _parts_of_rule(
     return _added(parts)
 
 
-def _parts_of_linear(
-    plan: "NumberMixturePlan", run: "NumberMixtureRun", number: int, row: int, change: str
+def parts_of_linear(
+    plan: LinearPlan, run: LinearRun, number: int, row: int, inputs: tuple[np.ndarray, np.ndarray], change: str
 ) -> Iterator[tuple[ForecastPart, np.ndarray]]:
-    """Return the products of the weights and the features of a linear model, output by output."""
-    model = model_at(LinearPlan(*plan[:6]), run.linear, number)
+    """Return the products of the weights and the features of a linear model, output by output.
+
+    Args:
+        plan: the constants of the models.
+        run: their state.
+        number: the number of the model.
+        row: the number of the latest row.
+        inputs: the indices of its own inputs and of the others.
+        change: what it sees of its own inputs; empty for their values.
+    """
+    (known, others), model = inputs, model_at(plan, run, number)
     features, last = int(plan.sizes[number, 0]), int(plan.sizes[number, 5])
     seen = model.past[row % len(model.past), 0]
     for place in range(features):
         if place == 0:
             part = ForecastPart()
         elif place < last:
-            part = ForecastPart(int(plan.known[(place - 1) % plan.own]), (place - 1) // plan.own, change)
+            part = ForecastPart(int(known[(place - 1) % plan.own]), (place - 1) // plan.own, change)
         else:
-            part = ForecastPart(int(plan.others[(place - last) % len(plan.others)]), (place - last) // len(plan.others))
+            part = ForecastPart(int(others[(place - last) % len(others)]), (place - last) // len(others))
         yield part, model.weights[:, place] * seen[place]
 
 

@@ -14,7 +14,7 @@ from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.storage.checkpoint import Writer
 
 if TYPE_CHECKING:
-    from norewind.learners.explanation import Explanation
+    from norewind.learners.explanation import Divided, Explanation
 
 
 class LearnerFolder(Protocol):
@@ -141,6 +141,14 @@ class BaseLearner(ABC):
             The explanation; None if this learner has none to give, or has not seen a row yet.
         """
         return None
+
+    def divided(self, run: Tree) -> "list[Divided]":
+        """Divide the latest forecasts of a member of a mixture into parts; empty if they cannot be divided.
+
+        Args:
+            run: the run, which stays unchanged.
+        """
+        return []
 
     def chunk_size(self, run: Tree) -> int:
         """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners import expert_weights
-from norewind.learners.explanation import Explanation, explain_numbers
+from norewind.learners.explanation import Divided, Explanation, explain_numbers
 from norewind.learners.horizon import PERIODS, exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
 from norewind.learners.linear import (
@@ -120,7 +120,7 @@ class NumberMixture(RowMixture):
     Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`.
 
     Args:
-        inputs: the number of inputs.
+        inputs: the number of inputs. Any that follow them are seen by the members only.
         targets: the number of targets.
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
         models: the linear models.
@@ -185,7 +185,7 @@ class NumberMixture(RowMixture):
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
     ) -> tuple[np.ndarray, Forecasts]:
-        xs = np.ascontiguousarray(xs, np.float32)
+        xs = np.ascontiguousarray(xs[:, : self.inputs], np.float32)  # what follows is for members
         targets = self._no_targets if targets is None else np.ascontiguousarray(targets, np.float32)
         rows = len(xs)
         joined = join_forecasts(others, rows, self.outputs)
@@ -198,7 +198,10 @@ class NumberMixture(RowMixture):
         return losses, forecasts
 
     def explain(self, run: MixtureRun) -> Explanation | None:
-        return explain_numbers(self, run.mixture)
+        parts: list[Divided] = []
+        for learner, own, count in zip(self.members, run.members, self.forecasts, strict=True):
+            parts += learner.divided(own) or count * [{}]
+        return explain_numbers(self, run.mixture, parts)
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:
         return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
@@ -243,10 +246,8 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
         _forecast(plan, run, row, xs[t], came, forecasts)
         for i in range(others.shape[1]):
             forecasts[experts - others.shape[1] + i] = others[t, i]
-        rules = 1 + len(plan.rules)
         for e in range(experts):
-            asleep = e >= 1 and (e < rules or (e - rules < len(plan.bases) and plan.bases[e - rules] >= 0))
-            expert_weights.clip_forecasts(forecasts[e], asleep)
+            expert_weights.clip_forecasts(forecasts[e], e > 0)
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
             expert_weights.update_performance(run.performance, before, came)

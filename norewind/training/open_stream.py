@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
+from norewind.learners.outlook_shape import OutlookShape
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.drift import block_rows
 from norewind.scoring.metrics import SYMBOL_LOSS, LossDescription, row_loss
@@ -35,6 +36,7 @@ class StreamShape(NamedTuple):
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
         previous: how many of the last inputs say which class came last.
+        outlook: what the outlook of a row consists of, which follows the inputs.
     """
 
     inputs: int
@@ -46,6 +48,7 @@ class StreamShape(NamedTuple):
     table: TableLayout | None = None
     periods: tuple[int, ...] = ()
     previous: int = 0
+    outlook: OutlookShape = OutlookShape()
 
     @property
     def horizon(self) -> int:
@@ -200,6 +203,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         previous_targets=is_auto and settings.key is None,
         missing=settings.missing,
         bad=settings.bad,
+        calendar=is_auto and not is_class and settings.key is None,
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
@@ -233,4 +237,5 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
-    return OpenedStream(rows, StreamShape(rows.width, outputs, False, targets, steps, known, table, periods), score)
+    shape = StreamShape(rows.layout.width, outputs, False, targets, steps, known, table, periods)
+    return OpenedStream(rows, shape._replace(outlook=OutlookShape(rows.outlook.entries)), score)

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from kept_runs import unpack
 from run_folders import assert_rejected, everything, norewind
 
 from norewind import Forecaster
@@ -155,14 +156,14 @@ def test_every_input_has_a_name():
         stream = RowStream(PythonRows(rows), **given)
         stream.take(100)
         names = input_names(stream.layout, stream.position())
-        assert len(names) == stream.width
+        assert len(names) == stream.layout.width
         assert "city = b" in names
 
 
-def test_runs_that_cannot_be_explained_are_rejected(trained, whole, capsys):
+def test_runs_that_cannot_be_explained_are_rejected(trained, whole, tmp_path, capsys):
     half, _ = trained
     assert_rejected(capsys, norewind("explain", whole / "bytes"), "this run predicts symbols")
-    assert_rejected(capsys, norewind("explain", whole / "fleet"), "this run has keys")
+    assert_rejected(capsys, norewind("explain", unpack("fleet", tmp_path)), "this run has keys")
     assert_rejected(capsys, norewind("explain", half, "--step", 3), "step is 3, but this run forecasts 1 to 2")
     assert_rejected(capsys, norewind("explain", half, "--figure", "x.doc"), ".png, .pdf or .svg")
     # A single network has no members and cannot be divided, but its errors are watched.

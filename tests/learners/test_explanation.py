@@ -9,6 +9,7 @@ from norewind.learners import expert_weights
 from norewind.learners.explanation import ForecastPart, divided_forecasts
 from norewind.learners.linear import Linear
 from norewind.learners.number_mixture import MODELS, MODELS_FOR_MANY_OUTPUTS, NumberMixture, _forecast, linear_models
+from norewind.learners.outlook_shape import OutlookShape
 from norewind.training.auto import classes, series
 from norewind.training.open_stream import StreamShape
 
@@ -65,6 +66,27 @@ def test_parts_add_up_to_the_forecast_of_the_mixture(steps):
     made = run.mixture.waiting[(ROWS - 1) % len(run.mixture.waiting)].astype(float)
     expert_weights.mix_densities(run.mixture.performance, made, mean, variance, weights)
     np.testing.assert_allclose(weights, found.weights, rtol=1e-12)
+
+
+def test_the_calendar_is_a_part_of_the_forecasts_of_its_member():
+    """Its forecasts are what the calendar says, and least squares on the errors of that."""
+    rng, hours, steps = np.random.default_rng(0), np.arange(300), (1, 3)
+    target = np.sin(hours * np.pi / 12) + 0.1 * rng.normal(size=300)
+    outlook = [np.stack([(hours + ahead) % 24, (hours + ahead) // 24 % 7], 1) for ahead in (0, *steps)]
+    xs = np.concatenate([target[:, None], rng.normal(size=(300, 1)), *outlook], axis=1).astype(np.float32)
+    shape = StreamShape(2, 1, False, 1, steps, (0,), outlook=OutlookShape(("hour", "weekday")))
+    learner, run = series(shape, False, 20, 0)
+    run, _, outputs = learner.scan(run, xs, np.tile(xs[:, :1], len(steps)))
+    (calendar,), (own,) = learner.members, run.members
+    divided = calendar.divided(own)
+    made = run.mixture.waiting[(300 - 1) % steps[-1]][-len(divided) :]
+    assert len(divided) == len(calendar.names) == 2
+    for parts, forecast, name in zip(divided, made, calendar.names, strict=True):
+        # The forecasts of members are stored in single precision.
+        np.testing.assert_allclose(sum(parts.values()), forecast, rtol=2e-7, atol=2e-7, err_msg=name)
+    found = learner.explain(run).parts
+    np.testing.assert_allclose(sum(found.values()), outputs.made[-1], rtol=2e-7, atol=2e-7)
+    assert abs(found[ForecastPart(member="the calendar of that row")]).max() > 0.01
 
 
 def test_a_forecast_of_a_single_value_comes_from_that_value():

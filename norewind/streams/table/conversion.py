@@ -12,6 +12,7 @@ import numpy as np
 
 from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
+from norewind.streams.table.calendar_entries import wall_clock
 from norewind.streams.table.columns import CATEGORIES, MAX_NUMBER, READERS, Kind, as_time, number_of
 
 NUMBER_TYPES = {float, int, type(None)}
@@ -28,6 +29,7 @@ class Rows(NamedTuple):
         copied: the columns to copy, as JSON text.
         times: the times of the rows, as they were sent; empty if the table has none.
         keys: the keys of the rows.
+        moments: the times of all rows as `wall_clock` returns them, if they are needed.
     """
 
     values: np.ndarray
@@ -35,6 +37,7 @@ class Rows(NamedTuple):
     copied: Sequence[str] = ()
     times: Sequence[Any] = ()
     keys: Sequence[bytes] = ()
+    moments: Sequence[float] = ()
 
     def times_as_text(self) -> np.ndarray | None:
         """Return the time of each row as text, "" if it has none; None if the table has no times."""
@@ -112,6 +115,7 @@ class Conversion:
         clock: the column with the times of rows.
         gaps: how many columns to leave empty after those in use, for the times since the previous rows.
         key: the column with the keys and the part to take; None if rows have no keys.
+        has_calendar: whether the times of all rows are needed.
 
     Attributes:
         width: the number of columns of converted rows.
@@ -128,12 +132,14 @@ class Conversion:
         clock: str | None,
         gaps: int,
         key: Key | None,
+        has_calendar: bool,
     ):
         self._getters = getters
         self._required = required
         self._copied = copied
         self._clock = clock
         self._gaps = gaps
+        self._has_calendar = has_calendar
         self.key = key
         self._used = [(name, READERS[kind]) for name, kind in kinds.items()]
         self.width = len(kinds) + gaps
@@ -166,7 +172,8 @@ class Conversion:
         values = self.values(rows, new=new)
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
         times = () if self._clock is None else list(map(self._getters[self._clock], rows))
-        return Rows(values, lines, copied, times, keys), passed
+        moments = list(map(wall_clock, times)) if self._has_calendar else ()
+        return Rows(values, lines, copied, times, keys, moments), passed
 
     def values(self, rows: Sequence[Any], *, new: bool = True) -> np.ndarray:
         """Return the numbers of rows as float64 of shape (rows, columns).
