@@ -12,8 +12,9 @@ from norewind.learners.learner import Forecasts
 from norewind.scoring.anomalies import init_anomalies, score_rows, scores_and_columns
 from norewind.scoring.compare_rows import compare_rows
 from norewind.scoring.drift import Alarm, block_rows, drift_entries, init_drift
-from norewind.scoring.metrics import SIMPLE_FORECASTS, last_half
+from norewind.scoring.metrics import ROW_LOSSES, SIMPLE_FORECASTS, last_half
 from norewind.scoring.number_score import LOGGED_TARGETS, NumberScore, NumberState, logged_places
+from norewind.scoring.running_quantile import add_pinball, baseline_errors, init_quantiles
 from norewind.scoring.score import RECENT_ROWS, Outputs
 from norewind.scoring.tally import mean
 from norewind.streams.position import Count
@@ -29,6 +30,7 @@ TABLE_TARGETS = 3
 # The fraction of the model's squared error below which a simple forecast is clearly better.
 CLEARLY_BETTER = 0.98
 MODEL_TITLE = "this model"
+SQUARED = ROW_LOSSES["squared"].unit
 # The titles of forecasts, with the names of their errors and of their losses in a line of metrics.
 FORECAST_TITLES = {
     MODEL_TITLE: ("model", "loss"),
@@ -43,11 +45,12 @@ class Summary(NamedTuple):
 
     Attributes:
         rows: the number of forecasts that were scored.
-        losses: squared errors in variances.
+        losses: squared errors in variances, or those of a quantile.
         errors: by forecast and column, the mean absolute and the root mean squared error in the table's units, over
             all steps.
         steps: the steps that are shown.
         by_step: root mean squared errors in standard deviations, by forecast and step; empty if there is only one.
+        unit: the unit of the losses.
     """
 
     rows: int
@@ -55,6 +58,7 @@ class Summary(NamedTuple):
     errors: dict[str, dict[str, tuple[float, float]]]
     steps: list[int]
     by_step: dict[str, list[float]]
+    unit: str = SQUARED
 
     def best_simple(self, *, absolute: bool = False) -> tuple[str, float]:
         """Return the best simple forecast, and its error as a fraction of the model's.
@@ -62,6 +66,9 @@ class Summary(NamedTuple):
         Args:
             absolute: whether to compare mean absolute errors, not squared ones.
         """
+        if self.unit != SQUARED and self.losses:
+            best = min((name for name in self.losses if name != MODEL_TITLE), key=self.losses.__getitem__)
+            return best, self.losses[best] / self.losses[MODEL_TITLE] if self.losses[MODEL_TITLE] else 1.0
         place, power = (0, 1) if absolute else (1, 2)
         # The errors of all columns, each as a fraction of that of the mean.
         mean = [(column, both[place]) for column, both in self.errors[SIMPLE_FORECASTS["baseline"]].items()]
@@ -76,11 +83,13 @@ class Summary(NamedTuple):
         """Format the errors as text, with a warning if a simple forecast was better."""
         columns = list(self.errors[MODEL_TITLE])[:TABLE_TARGETS]
         head = [f"last {counted(self.rows, 'forecast' if self.by_step else 'row')}"]
-        head += ["squared error"] if self.losses else []
+        head += [self.unit] if self.losses else []
         rows = [[*head, *(f"{column[:20]}: {kind}" for column in columns for kind in ("MAE", "RMSE"))]]
-        for name, errors in self.errors.items():
+        for name in dict.fromkeys([*self.errors, *self.losses]):
             cells = [f"{self.losses[name]:.4f}"] if name in self.losses else [""] if self.losses else []
-            rows.append([name, *cells, *(f"{value:.4g}" for column in columns for value in errors[column])])
+            errors = self.errors.get(name)
+            values = [f"{value:.4g}" for column in columns for value in errors[column]] if errors else []
+            rows.append([name, *cells, *(values or [""] * 2 * len(columns))])
         lines = aligned(rows)
         if self.by_step:
             chosen = sorted({round(place) for place in np.geomspace(1, len(self.steps), TABLE_STEPS)})
@@ -114,6 +123,7 @@ class RowState(NumberState, kw_only=True):
         anomalies: what is known of the usual values and errors of each target; see `norewind.scoring.anomalies`.
         drift: the state of the detectors of drift; see `norewind.scoring.drift`.
         block: the number of rows in their blocks.
+        quantiles: for losses of quantiles, a ring of the running quantiles, the baseline; otherwise empty.
         alarms: their alarms in the interval.
         time: the time of the latest row; empty if there is none.
     """
@@ -131,6 +141,7 @@ class RowState(NumberState, kw_only=True):
     anomalies: np.ndarray
     drift: np.ndarray
     block: Annotated[int, msgspec.Meta(ge=1)]
+    quantiles: np.ndarray = msgspec.field(default_factory=lambda: init_quantiles(None, 0, 0))
     recent_times: Annotated[list[str], msgspec.Meta(max_length=RECENT_ROWS)] = msgspec.field(default_factory=list)
     alarms: list[Alarm] = msgspec.field(default_factory=list)
     time: str = ""
@@ -146,7 +157,7 @@ class RowScore(NumberScore):
 
     Args:
         columns: the names of the targets.
-        loss: "squared" or "gaussian".
+        loss: "squared", "gaussian", "absolute", or "quantile:0.9" for a quantile.
         steps: the forecast steps, in rows ahead.
         period: the season in rows, if it is known.
         levels: the coverage of each interval.
@@ -178,6 +189,7 @@ class RowScore(NumberScore):
             anomalies=init_anomalies(width),
             drift=init_drift(width),
             block=block_rows(self.steps[0], period),
+            quantiles=init_quantiles(self.quantile, int(self.delays[-1]), width),
         )
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
@@ -190,6 +202,10 @@ class RowScore(NumberScore):
         sums = state.errors, state.squares, state.past, state.recent_squares
         compare_rows(*sums, self._ago, state.rows % len(state.past), values, targets, scales, means)
         self.find_drift(samples, np.abs(targets - means)[:, :width], self.columns)
+        if self.quantile is not None:
+            errors = baseline_errors(state.quantiles, self.quantile, self.delays, state.rows, targets)
+            state.baseline = add_pinball(state.baseline, errors, self.quantile)
+            state.persistence = add_pinball(state.persistence, targets - samples.last, self.quantile)
         state.rows += len(values)
         center, deviation = scales[:, :width, 0], scales[:, :width, 1]
         nearest = np.stack([values, center + deviation * means[:, :width], deviation * spreads[:, :width]], axis=-1)
@@ -256,7 +272,7 @@ class RowScore(NumberScore):
         if counts.any():
             best = int(np.argmin(np.where(counts > 0, totals / np.maximum(counts, 1), np.inf)))
             forecasts["seasonal"] = 3 + best
-            if not self.gaussian:
+            if not self.gaussian and self.quantile is None:
                 line["seasonal"] = mean(squares[3 + best].sum(axis=0).tolist())
             line["period"] = self.periods[best]
         if errors[0, ..., 0].any():
@@ -333,8 +349,8 @@ class RowScore(NumberScore):
                 by_step[title] = _mean([line["by_step"][name] for line in last], weights, power=2).tolist()
             loss = float(_mean([line.get(entry) for line in last], weights))
             if not self.gaussian and not np.isnan(loss):
-                losses[title] = loss
-        return Summary(int(weights.sum()), losses, errors, self.logged_steps, by_step)
+                losses[self.simple_forecasts.get(entry, title) if self.quantile else title] = loss
+        return Summary(int(weights.sum()), losses, errors, self.logged_steps, by_step, self.unit)
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """Format the summary as a table.

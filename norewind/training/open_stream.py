@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from norewind.learners.outlook_shape import OutlookShape
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.drift import block_rows
-from norewind.scoring.metrics import ROW_LOSSES, SYMBOL_LOSS, LossDescription
+from norewind.scoring.metrics import SYMBOL_LOSS, LossDescription, row_loss
 from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
@@ -121,6 +121,8 @@ def check_fleet(settings: Settings) -> None:
     """
     if settings.key is None:
         return
+    if settings.quantile is not None:
+        raise SettingsError(f"key= with loss={settings.loss!r} is not supported: forecast intervals, interval=0.8.")
     if settings.loss == "classes":
         raise SettingsError('key= with loss="classes" is not supported: train one run per key, or forecast numbers.')
     if settings.method != registry.AUTO and method_of(settings).window > 1:
@@ -147,7 +149,7 @@ def method_of(settings: Settings) -> registry.Method:
 
 def loss_description(settings: Settings) -> LossDescription:
     """Return what the loss of a run is measured in and compared with, without opening its stream."""
-    return ROW_LOSSES[settings.loss] if settings.has_rows else SYMBOL_LOSS
+    return row_loss(settings.loss) if settings.has_rows else SYMBOL_LOSS
 
 
 def _source(settings: Settings, continues: bool, stop: Callable[[], bool], report: Callable[[str], None]) -> BaseSource:
@@ -183,6 +185,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     is_auto = settings.method == registry.AUTO
     is_class = settings.loss == "classes"
     steps = settings.steps
+    if settings.quantile is not None and not settings.standardise:
+        raise SettingsError(f"loss={settings.loss!r} needs standardised columns: leave out standardise=.")
     if is_class and len(settings.targets) != 1:
         raise SettingsError("loss is 'classes': name one target (targets=).")
     inputs = settings.inputs
