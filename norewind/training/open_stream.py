@@ -181,20 +181,10 @@ def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settin
     return OpenedStream(stream, shape, LineScore(stream.symbols, name, stream.decode, settings.top))
 
 
-def _rows(settings: Settings, source: BaseSource, position: Position | None) -> OpenedStream:
-    is_auto = settings.method == registry.AUTO
-    is_class = settings.loss == "classes"
-    steps = settings.steps
-    if settings.quantile is not None and not settings.standardise:
-        raise SettingsError(f"loss={settings.loss!r} needs standardised columns: leave out standardise=.")
-    if is_class and len(settings.targets) != 1:
-        raise SettingsError("loss is 'classes': name one target (targets=).")
-    inputs = settings.inputs
-    if inputs and is_auto and settings.horizon and settings.key is None:
-        # The past of the targets is known, and is the most informative input.
-        inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
+def _read_options(settings: Settings) -> ReadOptions:
     assert settings.kind in FORMATS
-    read_options = ReadOptions(
+    is_auto, is_class = settings.method == registry.AUTO, settings.loss == "classes"
+    return ReadOptions(
         settings.kind,
         header=settings.header,
         delimiter=settings.delimiter,
@@ -207,10 +197,24 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         holidays=settings.holidays,
         known_future=settings.known_future,
     )
+
+
+def _rows(settings: Settings, source: BaseSource, position: Position | None) -> OpenedStream:
+    is_auto = settings.method == registry.AUTO
+    is_class = settings.loss == "classes"
+    steps = settings.steps
+    if settings.quantile is not None and not settings.standardise:
+        raise SettingsError(f"loss={settings.loss!r} needs standardised columns: leave out standardise=.")
+    if is_class and len(settings.targets) != 1:
+        raise SettingsError("loss is 'classes': name one target (targets=).")
+    inputs = settings.inputs
+    if inputs and is_auto and settings.horizon and settings.key is None:
+        # The past of the targets is known, and is the most informative input.
+        inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
     options: dict[str, Any] = {
-        "read_options": read_options,
+        "read_options": _read_options(settings),
         "inputs": inputs or None,
         "targets": settings.targets or None,
         "copy": tuple(dict.fromkeys([*settings.copy, *key])),

@@ -330,7 +330,7 @@ class RowStream(SourceStream):
         self._latest_times.extend(map(columns.as_time, rows.times[-KEPT_TIMES:]))
         if self.outlook.columns and len(rows.values):
             self._plan = [[None if value != value else value for value in row] for row in ahead.tolist()]
-        return Samples(*scaled, rows.lines, copied, named=named, times=rows.times_as_text())
+        return Samples(*scaled, lines=rows.lines, copied=copied, named=named, times=rows.times_as_text())
 
     @property
     def _moment(self) -> Moment:
