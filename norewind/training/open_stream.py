@@ -199,6 +199,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         missing=settings.missing,
         bad=settings.bad,
         calendar=is_auto and not is_class and settings.key is None,
+        holidays=settings.holidays,
+        known_future=settings.known_future,
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
@@ -232,4 +234,6 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
     previous = targets if rows.layout.before else 0
     shape = StreamShape(rows.layout.width, outputs, False, targets, steps, known, table, periods, previous)
-    return OpenedStream(rows, shape._replace(outlook=OutlookShape(rows.outlook.entries)), score)
+    return OpenedStream(
+        rows, shape._replace(outlook=OutlookShape(rows.outlook.entries, len(rows.outlook.columns))), score
+    )
