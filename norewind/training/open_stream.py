@@ -199,6 +199,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         missing=settings.missing,
         bad=settings.bad,
         calendar=is_auto and not is_class and settings.key is None,
+        holidays=settings.holidays,
+        known_future=settings.known_future,
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
@@ -231,4 +233,6 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
     shape = StreamShape(rows.layout.width, outputs, False, targets, steps, known, table, periods)
-    return OpenedStream(rows, shape._replace(outlook=OutlookShape(rows.outlook.entries)), score)
+    return OpenedStream(
+        rows, shape._replace(outlook=OutlookShape(rows.outlook.entries, len(rows.outlook.columns))), score
+    )
