@@ -195,7 +195,7 @@ def _read_options(settings: Settings) -> ReadOptions:
         bad=settings.bad,
         calendar=is_auto and not is_class and settings.key is None,
         holidays=settings.holidays,
-        known_future=settings.known_future,
+        known_future=settings.known_future or (),
     )
 
 
