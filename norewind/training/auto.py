@@ -37,8 +37,8 @@ SERIES_RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 # The forgetting factors of least squares for classes.
 CLASS_FORGETTING = {"least squares": 0.9998, "least squares, fast": 0.998}
-# The number of random features of rows with classes.
-CLASS_FEATURES = 256
+# The number of random features of rows without order in time.
+FEATURES = 256
 LRU_UNITS = 32
 # Least squares for the rows of one key.
 KEY_LAGS = 8
@@ -86,6 +86,8 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
+    if shape.steps == (0,) and shape.inputs > shape.previous:
+        members = [*_similar_rows(shape), *members]
     if shape.outlook.width and shape.known:
         from norewind.learners.outlook import OutlookLearner
 
@@ -103,6 +105,27 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         periods=[period for period in shape.periods if period <= LONGEST_PERIOD],
     )
     return learner, learner.init()
+
+
+def _similar_rows(shape: "StreamShape") -> list[Member]:
+    """Return the members for rows without order in time: neighbours, and least squares on random features.
+
+    They do not see the targets of the row before, which would make similar rows seem far apart.
+
+    Args:
+        shape: the inputs and targets of the stream.
+    """
+    from norewind.learners.least_squares import LeastSquares
+    from norewind.learners.number_neighbours import NumberNeighbours
+    from norewind.learners.random_features import RandomFeatures
+
+    own = shape.inputs - shape.previous
+    on_features = LeastSquares(FEATURES, shape.targets, forgetting=KEY_FORGETTING, limit=KEY_LIMIT, together=True)
+    features = RandomFeatures(on_features, own, FEATURES)
+    neighbours = NumberNeighbours(own, shape.targets)
+    names = tuple(f"neighbours among {rows} rows" for rows in neighbours.windows)
+    random = Member(features, features.init(), ("least squares on random features",))
+    return [random, Member(neighbours, neighbours.init(), names)]
 
 
 def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixture", Any]:
@@ -125,17 +148,19 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
     def least_squares(inputs: int, forgetting: float) -> ClassLeastSquares:
         return ClassLeastSquares(inputs, shape.outputs, steps=shape.steps, forgetting=forgetting)
 
-    members: dict[str, Any] = {
-        name: least_squares(shape.inputs, forgetting) for name, forgetting in CLASS_FORGETTING.items()
+    members: dict[tuple[str, ...], Any] = {
+        (name,): Calibrated(least_squares(shape.inputs, forgetting), shape.outputs)
+        for name, forgetting in CLASS_FORGETTING.items()
     }
     if own := shape.inputs - shape.previous:
-        on_features = least_squares(CLASS_FEATURES, max(CLASS_FORGETTING.values()))
-        members["least squares on random features"] = RandomFeatures(on_features, own, CLASS_FEATURES)
-        members["neighbours"] = ClassNeighbours(own, shape.outputs, steps=shape.steps)
-    calibrated = {name: Calibrated(member, shape.outputs) for name, member in members.items()}
+        on_features = RandomFeatures(least_squares(FEATURES, max(CLASS_FORGETTING.values())), own, FEATURES)
+        members["least squares on random features",] = Calibrated(on_features, shape.outputs)
+        neighbours = ClassNeighbours(own, shape.outputs, steps=shape.steps)
+        names = tuple(f"neighbours among {rows} rows" for rows in neighbours.windows)
+        members[names] = Calibrated(neighbours, shape.outputs, forecasts=len(names))
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    own_members = [Member(one, one.init(), (name,)) for name, one in calibrated.items()]
+    own_members = [Member(one, one.init(), names) for names, one in members.items()]
     learner = ClassMixture([*own_members, networks], shape.outputs, shape.steps)
     return learner, learner.init()
 

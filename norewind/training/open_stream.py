@@ -35,7 +35,7 @@ class StreamShape(NamedTuple):
         known: the indices of the inputs that are the latest values of the targets; empty unless all targets have one.
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
-        previous: how many of the last inputs say which class came last.
+        previous: how many of the last inputs are the latest targets of the rows before, or say which class came last.
         outlook: what the outlook of a row consists of, which follows the inputs.
     """
 
@@ -200,6 +200,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         missing=settings.missing,
         bad=settings.bad,
         calendar=is_auto and not is_class and settings.key is None,
+        holidays=settings.holidays,
+        known_future=settings.known_future,
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
@@ -233,5 +235,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
-    shape = StreamShape(rows.layout.width, outputs, False, targets, steps, known, table, periods)
-    return OpenedStream(rows, shape._replace(outlook=OutlookShape(rows.outlook.entries)), score)
+    previous = targets if rows.layout.before else 0
+    shape = StreamShape(rows.layout.width, outputs, False, targets, steps, known, table, periods, previous)
+    return OpenedStream(
+        rows, shape._replace(outlook=OutlookShape(rows.outlook.entries, len(rows.outlook.columns))), score
+    )
