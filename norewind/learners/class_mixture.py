@@ -71,7 +71,7 @@ class ClassMixture(RowMixture):
         super().__init__(members, steps)
         self.classes = classes
         own = ["frequencies so far", "frequencies after the latest class"]
-        self.member_names = (*unique_names(own, members), "product of all others")
+        self.member_names = (*unique_names(own, members), "product of all members")
         self.experts = len(self.member_names)
         self._steps = np.array(steps)
 

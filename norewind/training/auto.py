@@ -131,7 +131,7 @@ def _similar_rows(shape: "StreamShape") -> list[Member]:
 
 
 def _neighbour_names(windows: Sequence[int]) -> tuple[str, ...]:
-    return tuple(f"neighbours among {rows:,} rows" for rows in windows)
+    return tuple(f"neighbours among {rows} rows" for rows in windows)
 
 
 def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixture", Any]:
