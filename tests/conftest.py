@@ -61,7 +61,7 @@ def shared_programs(monkeypatch):
     monkeypatch.setattr("norewind.training.train_folder.build", cached_build)
     monkeypatch.setattr("norewind.forecasting.predict.build", cached_build)
     monkeypatch.setattr("norewind.plotting.figures.curves_figure", lambda *_: None)
-    monkeypatch.setattr("norewind.plotting.figures.rows_figure", lambda *_: None)
+    monkeypatch.setattr("norewind.plotting.figures.rows_figure", lambda *_, **__: None)
     monkeypatch.setattr("norewind.plotting.figures.save", lambda figure, path: save(figure, path) if figure else path)
     before = jax.config.jax_enable_x64
     yield

@@ -245,7 +245,7 @@ def running(name: str):
         patch(train_folder, "build", shared)
         patch(shards, "train_in_processes", one_by_one)
         patch(figures, "curves_figure", lambda *_: None)
-        patch(figures, "rows_figure", lambda *_: None)
+        patch(figures, "rows_figure", lambda *_, **__: None)
         patch(figures, "classes_figure", lambda *_: None)
         patch(figures, "by_step_figure", lambda *_: None)
         patch(figures, "save", lambda figure, path: path)

@@ -175,7 +175,7 @@ def train_table_run(data: Path, run: TableRun) -> Record:
         "microseconds": digits(1e6 * spent) if spent else None,
         "problem": problem,
         "nmse": None if problem else digits(noted(losses)),
-        "cosine": digits(np.mean(cosines)) if len(cosines) else None,
+        "cosine": digits(float(np.mean(cosines))) if len(cosines) else None,
     }
 
 

@@ -6,12 +6,13 @@ import norewind
 from norewind.cli.check_command import check
 from norewind.cli.common import command_line
 from norewind.cli.compress_command import compress, decompress
+from norewind.cli.explain_command import explain
 from norewind.cli.query_commands import forecast, plot, predict, sample
 from norewind.cli.serve_command import serve, watch
 from norewind.cli.study_commands import compare, diagnose, generate
 from norewind.cli.train_command import resume, train, with_config
 
-RUN_COMMANDS = (train, resume, forecast, predict, sample, plot, serve, watch, check, compress, decompress)
+RUN_COMMANDS = (train, resume, forecast, explain, predict, sample, plot, serve, watch, check, compress, decompress)
 STUDY_COMMANDS = (compare, diagnose, generate)
 COMMANDS = {command.__name__: command for command in (*RUN_COMMANDS, *STUDY_COMMANDS)}
 

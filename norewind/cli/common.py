@@ -199,6 +199,20 @@ def check_range(option: str, value: float | None, low: float, high: float = inf)
         raise SettingsError(f"{option} must be {'finite' if value == inf else bounds}, but it is {value}.")
 
 
+def check_figure(option: str, path: Path | None) -> None:
+    """Reject the file of a figure whose format is not known.
+
+    Args:
+        option: the name of the option, for the message.
+        path: the file; None if the option is not set.
+
+    Raises:
+        SettingsError: the file is rejected.
+    """
+    if path is not None and path.suffix not in (".png", ".pdf", ".svg"):
+        raise SettingsError(f"{option} must end in .png, .pdf or .svg, not {path}.")
+
+
 def as_options(message: str) -> str:
     r"""Rewrite the settings that a message names, which are written as in Python, as options of the command line.
 

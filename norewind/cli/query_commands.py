@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional
 
-from norewind.cli.common import as_options, check_range, until_stopped
+from norewind.cli.common import as_options, check_figure, check_range, until_stopped
 from norewind.training.settings import SettingsError, check_scopes, option
 
 # The two bounds of an interval.
@@ -38,7 +38,7 @@ def forecast(
         format: The output format: JSON lines or CSV.
         figure: Where to draw the latest rows and the forecast; .png, .pdf or .svg.
     """
-    _check_figure("--figure", figure)
+    check_figure("--figure", figure)
     from norewind.forecasting import forecasts
     from norewind.plotting import figures
     from norewind.training.folder import FORECAST, read_settings, saved_run
@@ -166,14 +166,9 @@ def plot(runs: Annotated[tuple[Path, ...], Positional], *, out: Path = Path("cur
     """
     if not runs:
         raise SettingsError("name at least one run folder.")
-    _check_figure("--out", out)
+    check_figure("--out", out)
     from norewind.cli.train_session import draw_curves
 
     out.parent.mkdir(parents=True, exist_ok=True)
     draw_curves(*runs, out=out)
     print(f"See {out}.")
-
-
-def _check_figure(option: str, path: Path | None) -> None:
-    if path is not None and path.suffix not in (".png", ".pdf", ".svg"):
-        raise SettingsError(f"{option} must end in .png, .pdf or .svg, not {path}.")

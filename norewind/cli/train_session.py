@@ -154,7 +154,9 @@ def _draw_details(path: Path, score: Score, samples: int, lines: list[dict[str, 
         drawn[RECENT_FIGURE] = figures.classes_figure(score.state.recent, score.name, samples)
     if isinstance(score, RowScore):
         if len(score.state.recent):
-            drawn[RECENT_FIGURE] = figures.rows_figure(score.state.recent, score.columns, samples)
+            times = score.state.recent_times
+            recent = figures.rows_figure(score.state.recent, score.columns, samples, recent_times=times, lines=lines)
+            drawn[RECENT_FIGURE] = recent
         if (result := score.summary(lines)) and result.by_step:
             drawn[BY_STEP] = figures.by_step_figure(result.by_step, result.steps)
     return [figures.save(figure, path / name) for name, figure in drawn.items()]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from norewind.engines.cache import keep_compiled
+from norewind.forecasting.explain import check_explainable, explain_training
 from norewind.forecasting.frames import FrameStyle, read_if_packed, style_of
 from norewind.forecasting.guard import Guard, locked, uninterrupted
 from norewind.learners.learner import Forecasts, Learner
@@ -332,6 +333,26 @@ class ForecastingModel:
             if line := training.unfinished_line():
                 log.write([line])
         self._home, self._written_lines = path.resolve(), len(self.lines)
+
+    @uninterrupted
+    @in_precision
+    def explain(self, step: int | None = None) -> dict[str, Any]:
+        """Explain the model: which members carry its forecasts, what the latest ones come from, and what has changed.
+
+        Args:
+            step: how many rows ahead the forecast is that is explained; by default the nearest step.
+
+        Returns:
+            What `norewind explain --format json` prints; see `norewind.forecasting.explain`.
+
+        Raises:
+            SettingsError: the model has not learned from any row yet, or does not forecast this step.
+        """
+        check_explainable(self.settings, step)
+        if (training := self._open()) is None:
+            raise SettingsError("there is nothing to explain yet: call fit or learn_one first.")
+        last = training.unfinished_line()
+        return explain_training(training, [*self.lines, *([last] if last else [])], step)
 
     def _note_row(self, row: Row) -> Row:
         """Note a row that is learned from. Returns it."""

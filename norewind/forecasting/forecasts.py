@@ -46,6 +46,7 @@ class Forecast(NamedTuple):
         warning: how rows beyond the horizon are forecast, as a sentence; None if there are none.
         levels: the coverage of each interval.
         bounds: the lower and upper bound of each level in turn, by row, bound and target.
+        recent_times: the times of the latest rows, if the table has times.
     """
 
     entries: list[dict[str, Any]]
@@ -56,6 +57,7 @@ class Forecast(NamedTuple):
     warning: str | None = None
     levels: Sequence[float] = ()
     bounds: np.ndarray = np.zeros((0, 0, 0))
+    recent_times: Sequence[str] = ()
 
     def figure(self) -> "Figure":
         """Draw the latest rows and the forecasts, as a Matplotlib figure."""
@@ -64,7 +66,8 @@ class Forecast(NamedTuple):
         ahead = np.stack([self.means, self.deviations], axis=-1)
         times = [entry["time"] for entry in self.entries if "time" in entry]
         bands = {level: self.bounds[:, 2 * place : 2 * place + 2] for place, level in enumerate(self.levels)}
-        return rows_figure(self.recent, self.columns, self.entries[0]["for"] - 1, ahead, times, bands)
+        last, before = self.entries[0]["for"] - 1, self.recent_times
+        return rows_figure(self.recent, self.columns, last, ahead, times, bands, recent_times=before)
 
 
 def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Forecast:
@@ -118,7 +121,8 @@ def forecast_next_rows(settings: Settings, training: Training, rows: int | None 
             value["interval"] = score.intervals_by_column(row)
     warning = _beyond_horizon(training, score, rows)
     entries, recent = _entries(training, values), score.state.recent
-    return Forecast(entries, score.columns, means, deviations, recent, warning, score.levels, bounds)
+    times = score.state.recent_times
+    return Forecast(entries, score.columns, means, deviations, recent, warning, score.levels, bounds, times)
 
 
 def _bounds(

@@ -247,7 +247,7 @@ class AnomalyDetector(ForecastingModel):
         score, samples, outputs = found
         assert isinstance(score, RowScore)
         assert self.training is not None
-        return score.anomaly_scores(samples, outputs, self.training.usual_so_far()).item()
+        return next(score.anomaly_entries(samples, outputs, self.training.usual_so_far()))["anomaly"]
 
 
 class Classifier(ForecastingModel):

@@ -9,7 +9,7 @@ from norewind.engines.kernels import kernel
 from norewind.learners.bayesian import learn_weights
 from norewind.learners.horizon import exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
-from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
+from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
 from norewind.learners.product_of_experts import PRIOR_CURVATURE, learn_exponents, write_product
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
@@ -70,7 +70,9 @@ class ClassMixture(RowMixture):
     def __init__(self, members: Sequence[Member], classes: int, steps: Sequence[int] = (0,)):
         super().__init__(members, steps)
         self.classes = classes
-        self.experts = 2 + sum(member.forecasts for member in members) + 1
+        own = ["frequencies so far", "frequencies after the latest class"]
+        self.member_names = (*unique_names(own, members), "product of all members")
+        self.experts = len(self.member_names)
         self._steps = np.array(steps)
 
     def start(self) -> ClassMixtureRun:
@@ -104,7 +106,9 @@ class ClassMixture(RowMixture):
         targets = np.ascontiguousarray(targets, np.float32)
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, width))
-        _learn_rows(self._steps, mixture, targets[:count], join_forecasts(others, rows, width), losses, made, due)
+        logits, weights = join_forecasts(others, rows, width), np.zeros((rows, self.experts))
+        forecasts.weights = weights
+        _learn_rows(self._steps, mixture, targets[:count], logits, losses, made, due, weights)
         return losses, forecasts
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:
@@ -117,7 +121,7 @@ class ClassMixture(RowMixture):
 
 
 @kernel
-def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
+def _learn_rows(steps, run, targets, logits, losses, forecasts, due, weights):
     """Learn from the class of each row, then forecast. For forecasts of the row itself, forecast first.
 
     Args:
@@ -128,6 +132,7 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
         losses: where to write the losses.
         forecasts: where to write the forecasts made at the rows.
         due: where to write the earlier forecasts of the rows.
+        weights: where to write the mean weights of the experts over all steps (rows, experts).
     """
     classes, experts = run.pairs.shape[2], run.log_weights.shape[1]
     probabilities = np.zeros((experts, len(steps) * classes))
@@ -154,6 +159,8 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
         for s in range(len(steps)):
             start = s * classes
             _mix_probabilities(run.log_weights[s], probabilities, start, mixed[0, start : start + classes])
+            for e in range(experts):
+                weights[t, e] += np.exp(run.log_weights[s, e]) / len(steps)
         forecasts[t] = mixed[0]
         if steps[0] > 0:
             exchange(run.outputs, steps, row, mixed, mixed)

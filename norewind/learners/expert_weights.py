@@ -86,7 +86,7 @@ def update_performance(performance, due, targets):
 
 
 @kernel
-def mix_densities(performance, forecasts, mean, variance):
+def mix_densities(performance, forecasts, mean, variance, weights):
     """Write the mean and variance of the mixture of the experts' densities, weighted by their recent_losses.
 
     Args:
@@ -94,9 +94,10 @@ def mix_densities(performance, forecasts, mean, variance):
         forecasts: their forecasts (experts, outputs); NaN means none, but the first expert always has one.
         mean: where to write the mean of each output.
         variance: where to write its variance.
+        weights: where to write the weights (experts, outputs), which add up to 1.
     """
     experts, outputs = forecasts.shape
-    weights, scratch = np.empty((experts, outputs)), np.empty(experts * outputs)
+    scratch = np.empty(experts * outputs)
     least, total = np.full(outputs, np.inf), np.zeros(outputs)
     for e in range(experts):
         recent_loss, forecast = performance.recent_losses[e], forecasts[e]
@@ -123,6 +124,26 @@ def mix_densities(performance, forecasts, mean, variance):
             variance[i] += weight[i] * (spread[i] + distance * distance)
     for i in range(outputs):
         variance[i] /= total[i]
+    for e in range(experts):
+        weight = weights[e]
+        for i in range(outputs):
+            weight[i] /= total[i]
+
+
+@kernel
+def average_weights(weights, shares):
+    """Write the mean weight of each expert over all outputs.
+
+    Args:
+        weights: the weights (experts, outputs).
+        shares: where to write the means.
+    """
+    experts, outputs = weights.shape
+    for e in range(experts):
+        total = 0.0
+        for i in range(outputs):
+            total += weights[e, i]
+        shares[e] = total / outputs
 
 
 @kernel

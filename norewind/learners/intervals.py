@@ -12,6 +12,7 @@ from norewind.core.losses import log_variance
 from norewind.core.run import NonFiniteError, nonfinite_error
 from norewind.core.trees import Tree
 from norewind.engines.kernels import kernel
+from norewind.learners.explanation import Explanation
 from norewind.learners.horizon import upcoming_forecasts
 from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Forecasts, RowLearner
@@ -176,7 +177,7 @@ class IntervalLearner(RowLearner):
             np.concatenate([own, new.reshape(len(own), -1)], 1) for own, new in zip((made, due), bounds, strict=True)
         ]
         made, due = (part.reshape(*shape, -1) for part in parts)
-        return Forecasts(made, due if self.horizon else made)
+        return Forecasts(made, due if self.horizon else made, forecasts.weights)
 
     def upcoming(self, run: IntervalRun) -> np.ndarray:
         return np.concatenate([self.learner.upcoming(run.run), self.upcoming_bounds(*run.state[2:])], axis=1)
@@ -205,6 +206,13 @@ class IntervalLearner(RowLearner):
 
     def report(self, run: IntervalRun) -> dict[str, float]:
         return self.learner.report(run.run)
+
+    @property
+    def member_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.learner.member_names
+
+    def explain(self, run: IntervalRun) -> Explanation | None:
+        return self.learner.explain(run.run)
 
     def chunk_size(self, run: IntervalRun) -> int:
         return self.learner.chunk_size(run.run)

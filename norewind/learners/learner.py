@@ -1,16 +1,20 @@
 """The interface of all learners: predict a sample, then learn from it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from jax.tree_util import register_pytree_node_class
 
 from norewind.core.checks import ModelError
 from norewind.core.trees import Tree
 from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.storage.checkpoint import Writer
+
+if TYPE_CHECKING:
+    from norewind.learners.explanation import Divided, Explanation
 
 
 class LearnerFolder(Protocol):
@@ -36,17 +40,33 @@ class LearnerFolder(Protocol):
         """Register a function to call with the number of samples before each checkpoint is written."""
 
 
-class Forecasts(NamedTuple):
-    """The outputs of a `RowLearner`, with one entry per row.
+@register_pytree_node_class
+class Forecasts:
+    """The outputs of a `RowLearner`, with one entry per row. It can be unpacked: `made, due = forecasts`.
 
-    Attributes:
+    Args:
         made: the forecasts made at each row, for all steps.
         due: the earlier forecasts of each row. With a horizon of 0, the same array as `made`; empty for a member of
             a mixture, which keeps them itself.
+        weights: of a mixture, the mean weight of each member in the forecasts made at each row (rows, members); they
+            add up to 1. Otherwise None.
     """
 
-    made: np.ndarray
-    due: np.ndarray
+    def __init__(self, made: Any, due: Any, weights: Any = None):
+        self.made, self.due, self.weights = made, due, weights
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.made, self.due))
+
+    def __getitem__(self, place: int) -> Any:
+        return (self.made, self.due)[place]
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+        return (self.made, self.due, self.weights), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, parts: Sequence[Any]) -> "Forecasts":
+        return cls(*parts)
 
 
 def empty_forecasts(horizon: int, shape: tuple[int, ...]) -> Forecasts:
@@ -70,10 +90,12 @@ class BaseLearner(ABC):
         steps: for rows, how many rows ahead it forecasts, in increasing order; (0,) if targets belong to the row
             itself. Empty for anything but rows.
         window: the number of samples in one step; 0 if any number works.
+        member_names: the names of the forecasts that it mixes, if it is a mixture.
     """
 
     steps: tuple[int, ...] = ()
     window: int = 1
+    member_names: tuple[str, ...] = ()
 
     @property
     def horizon(self) -> int:
@@ -111,6 +133,25 @@ class BaseLearner(ABC):
         They are written to the metrics.
         """
         return {}
+
+    def explain(self, run: Tree) -> "Explanation | None":
+        """Explain the latest forecasts: by the members of a mixture, and what their parts come from.
+
+        Args:
+            run: the run, which stays unchanged.
+
+        Returns:
+            The explanation; None if this learner has none to give, or has not seen a row yet.
+        """
+        return None
+
+    def divided(self, run: Tree) -> "list[Divided]":
+        """Divide the latest forecasts of a member of a mixture into parts; empty if they cannot be divided.
+
+        Args:
+            run: the run, which stays unchanged.
+        """
+        return []
 
     def chunk_size(self, run: Tree) -> int:
         """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon."""

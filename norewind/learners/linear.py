@@ -16,6 +16,8 @@ MAX_VARIANCE = 1e4
 # The number of rows between checks of that variance.
 CHECK_EVERY = 16
 MIN_SPREAD = 1e-6
+# In names, models that forget faster than this are called fast, and those with a weaker ridge than usual loose.
+FAST, LOOSE = 0.999, 100.0
 
 
 class Linear(NamedTuple):
@@ -39,6 +41,16 @@ class Linear(NamedTuple):
     others: int = 1
     differences: bool = False
     season: int = 0
+
+    @property
+    def name(self) -> str:
+        """A short description, for people."""
+        rows = max(self.lags, self.others)
+        text = f"least squares on {rows} row{'s' if rows > 1 else ''}"
+        text += " of changes" if self.differences else ""
+        text += ("", " since one period ago", " since one long period ago")[self.season]
+        text += ", fast" if self.forgetting < FAST else ""
+        return text + (", loose" if self.spread >= LOOSE else "")
 
 
 class LinearPlan(NamedTuple):

@@ -17,12 +17,26 @@ class Member(NamedTuple):
     Attributes:
         learner: a learner of the same steps and targets as the mixture.
         run: the run it starts from.
-        forecasts: how many forecasts its outputs hold side by side. Each is an expert of the mixture.
+        names: the names of the forecasts that its outputs hold side by side. Each is an expert of the mixture.
     """
 
     learner: Learner
     run: Tree
-    forecasts: int = 1
+    names: tuple[str, ...]
+
+
+def unique_names(own: Sequence[str], members: Sequence[Member]) -> tuple[str, ...]:
+    """Return the names of all experts of a mixture, in order. A name that occurs again gets a number.
+
+    Args:
+        own: the names of its own experts.
+        members: its members.
+    """
+    names: list[str] = []
+    for name in (*own, *(name for member in members for name in member.names)):
+        count = sum(before == name or before.startswith(f"{name} (") for before in names)
+        names.append(f"{name} ({count + 1})" if name in names else name)
+    return tuple(names)
 
 
 def scan_all(learners: Sequence[Learner], runs: Sequence, xs: Tree, targets: Tree, count: int) -> tuple[tuple, list]:
@@ -109,6 +123,8 @@ class MixtureRun(NamedTuple):
 class RowMixture(RowLearner):
     """Abstract base class of learners of rows that mix their members' forecasts with their own.
 
+    Subclasses set `member_names`, with `unique_names`.
+
     Args:
         members: other learners of the same steps.
         steps: the steps to forecast, in rows ahead, in increasing order.
@@ -116,6 +132,7 @@ class RowMixture(RowLearner):
 
     def __init__(self, members: Sequence[Member], steps: Sequence[int]):
         self.members = [member.learner for member in members]
+        self.forecasts = [len(member.names) for member in members]
         self.steps = check_steps(type(self).__name__, steps)
         self._runs = tuple(member.run for member in members)
 

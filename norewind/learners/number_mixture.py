@@ -7,6 +7,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners import expert_weights
+from norewind.learners.explanation import Divided, Explanation, explain_numbers
 from norewind.learners.horizon import PERIODS, exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
 from norewind.learners.linear import (
@@ -20,8 +21,8 @@ from norewind.learners.linear import (
     reset_linear,
     restart_model,
 )
-from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
-from norewind.learners.past_values import changed, init_past, remember_row, write_rule
+from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
+from norewind.learners.past_values import changed, init_past, remember_row, rule_name, write_rule
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
 # The lags of the targets are divided by their number. Other inputs have fewer.
@@ -155,7 +156,10 @@ class NumberMixture(RowMixture):
         arrays = (np.array(values, np.int64) for values in (bases, known, others))
         self.plan = NumberMixturePlan(*linear, np.array(rules, np.int64).reshape(-1, 2), *arrays)
         self.outputs = len(self.steps) * targets
-        self.experts = 1 + len(rules) + len(self.models) + sum(member.forecasts for member in members)
+        self.member_names = unique_names(
+            ["mean so far", *(rule_name(*rule) for rule in rules), *(model.name for model in self.models)], members
+        )
+        self.experts = len(self.member_names)
         # Numba takes several times as long for named or nested tuples.
         self._plan = tuple(self.plan)
         self._no_targets = np.empty((0, self.outputs), np.float32)
@@ -169,7 +173,7 @@ class NumberMixture(RowMixture):
             init_linear(LinearPlan(*self.plan[:6]), self.models, self.inputs, self.targets),
             init_past(known, self.horizon),
             init_seasons(known, self.periods),
-            np.zeros((self.horizon, self.experts, self.outputs), np.float32),
+            np.zeros((max(1, self.horizon), self.experts, self.outputs), np.float32),
             performance,
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
         )
@@ -189,8 +193,15 @@ class NumberMixture(RowMixture):
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
         linear, past, seasons, waiting, performance, rings = mixture
         run = *linear, past, *seasons, waiting, *performance, rings
-        _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due)
+        weights = forecasts.weights = np.zeros((rows, self.experts))
+        _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due, weights)
         return losses, forecasts
+
+    def explain(self, run: MixtureRun) -> Explanation | None:
+        parts: list[Divided] = []
+        for learner, own, count in zip(self.members, run.members, self.forecasts, strict=True):
+            parts += learner.divided(own) or count * [{}]
+        return explain_numbers(self, run.mixture, parts)
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:
         return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
@@ -202,7 +213,7 @@ class NumberMixture(RowMixture):
 
 
 @kernel
-def _mix_rows(plan, run, xs, targets, others, losses, made, due):
+def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
     """Learn from each row's targets, then forecast from it. For forecasts of the row itself, forecast first.
 
     Args:
@@ -214,6 +225,7 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         losses: where to write the losses.
         made: where to write the forecasts made at the rows.
         due: where to write the earlier forecasts of the rows.
+        shares: where to write the mean weights of the experts (rows, experts).
     """
     plan = NumberMixturePlan(*plan)
     seasons, performance = Seasons(*run[7:12]), expert_weights.Performance(*run[13:16])
@@ -223,6 +235,7 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
     learns = len(targets) > 0
     experts, per_step = len(run.performance.recent_losses), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
+    weights = np.zeros((experts, outputs))
     shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
     for t in range(len(xs)):
         row = run.linear.rows[0]
@@ -238,8 +251,10 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
             expert_weights.update_performance(run.performance, before, came)
-        expert_weights.mix_densities(run.performance, forecasts, moments[0], moments[1])
+        expert_weights.mix_densities(run.performance, forecasts, moments[0], moments[1], weights)
+        expert_weights.average_weights(weights, shares[t])
         if learns and steps[0] == 0:
+            run.waiting[0] = forecasts
             expert_weights.update_performance(run.performance, forecasts, came)
         if len(shown) == 2:
             expert_weights.encode_variances(moments[1])

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
+from norewind.learners.explanation import Divided, ForecastPart, parts_of_linear
 from norewind.learners.horizon import check_steps
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.linear import (
@@ -97,6 +98,7 @@ class OutlookLearner(Learner):
         chosen = REMAINDERS if self.outputs <= MANY_OUTPUTS else REMAINDERS[:1]
         self._second = [model._replace(lags=max(1, model.lags // targets)) for model in chosen]
         self.forecasts = len(self._second)
+        self.names = tuple(f"calendar, and {model.name}" for model in self._second)
         others = [i for i in range(inputs) if i not in known]
         self.plan = OutlookPlan(
             tuple(linear_plan(self._first, features, targets, (0,), ERROR_LIMIT)),
@@ -136,6 +138,15 @@ class OutlookLearner(Learner):
         unknown = np.full((len(xs), self.outputs), np.nan, np.float32)
         copied, _, forecasts = self.scan(copied, xs, unknown, count=count)
         return copied, forecasts
+
+    def divided(self, run: OutlookRun) -> list[Divided]:
+        plan, row = self.plan, int(run.second.rows[0]) - 1
+        if row < 0:
+            return []
+        calendar = {ForecastPart(member="the calendar of that row"): run.waiting[row % len(run.waiting)].copy()}
+        second, inputs, seen = LinearPlan(*plan.second), (plan.known, plan.others), "what the calendar says"
+        parts = (parts_of_linear(second, run.second, e, row, inputs, seen) for e in range(self.forecasts))
+        return [calendar | dict(each) for each in parts]
 
     def reset(self, run: OutlookRun) -> OutlookRun:
         reset_linear(run.first)

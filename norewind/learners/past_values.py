@@ -9,6 +9,17 @@ from norewind.engines.kernels import kernel
 from norewind.learners.seasons import LONGEST_PERIOD
 
 
+def rule_name(period: int, differences: int) -> str:
+    """Return a short description of a rule, for people.
+
+    Args:
+        period: its period in rows; -1 and -2 for the short and the long period of the series, 0 for the last value.
+        differences: whether it adds the change since a period ago.
+    """
+    ago = {0: "last value", -1: "value one period ago", -2: "value one long period ago"}
+    return ago.get(period, f"value {period} rows ago") + (", plus the change since" if differences else "")
+
+
 def init_past(columns: int, horizon: int) -> np.ndarray:
     """Return a ring of the latest values of the targets: row t is at t modulo its length.
 

@@ -10,17 +10,19 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from norewind.scoring.metrics import ANY_FORECASTS, METRICS_ENTRIES
 from norewind.storage.files import write_atomically
+from norewind.streams.table.columns import can_read, time_of
 from norewind.streams.table.scaling import MIN_VALUES
 
 COLORS = ("#08519c", "#d94801", "#238b45", "#6a51a3", "#b8860b", "#cb181d", "#41b6c4", "#525252", "#dd3497", "#7a5230")
 LINES = ("-", (0, (4, 1.6)), (0, (7, 1.5, 1.5, 1.5)), (0, (1, 1)), (0, (9, 2)))
 MARKERS = "osD^vP*X<>"
-GRAY = "0.5"
+GRAY, DRIFT = "0.5", "#cb181d"
 # The maximum number of targets that have a panel each, and of characters of a class name.
 PANELS, LONGEST_NAME = 4, 20
 
@@ -136,6 +138,42 @@ def log_axis(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
+def as_dates(times: Sequence[Any]) -> np.ndarray | None:
+    """Return times as dates to draw; None if one of them is missing or not a time, or they go back.
+
+    Args:
+        times: times as they were sent.
+
+    >>> print(as_dates(["2024-05-01", "2024-05-02"]), as_dates(["2024-05-01", None]))
+    ['2024-05-01T00:00:00.000' '2024-05-02T00:00:00.000'] None
+    """
+    if not len(times) or not all(time and can_read(time_of, time) for time in times):
+        return None
+    dates = np.array([1000 * time_of(time) for time in times]).round().astype("datetime64[ms]")
+    return None if (np.diff(dates) < np.timedelta64(0)).any() else dates
+
+
+def date_axis(ax: Axes) -> None:
+    """Label the horizontal axis with dates."""
+    locator = AutoDateLocator()
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
+def mark_drift(ax: Axes, lines: Sequence[dict[str, Any]], dates: bool = False) -> None:
+    """Draw a vertical line at every alarm of drift.
+
+    Args:
+        ax: the axes; their limits stay as they are.
+        lines: lines of metrics.
+        dates: whether the horizontal axis has dates, not numbers of rows.
+    """
+    for alarm in (alarm for line in lines for alarm in line.get("drift", [])):
+        place = as_dates([alarm.get("time")]) if dates else [alarm["sample"]]
+        if place is not None:
+            ax.axvline(place[0], color=DRIFT, linewidth=1.2, linestyle=(0, (2, 2)), label="drift")
+
+
 # A point of a learning curve is the mean of at least this many samples: a single error is too noisy.
 MIN_SAMPLES = 20
 
@@ -164,10 +202,13 @@ def curves_figure(
             if len(values):
                 marker, style = "s" if len(values) < 5 else "", METRICS_ENTRIES[entry].line_style
                 ax.plot(samples, values, style, color=GRAY, linewidth=1, label=label, marker=marker, markersize=2)
+        mark_drift(ax, runs[0][1])
+        _add_times(ax, runs[0][1])
     if not drawn:
         message = "Nothing to draw yet: no sample with a known target has been predicted."
         ax.annotate(message, (0.5, 0.5), xycoords="axes fraction", ha="center", va="center")
-    heights = np.concatenate([line.get_ydata() for line in ax.get_lines()]) if drawn else np.ones(1)
+    curves = [line.get_ydata() for line in ax.get_lines() if line.get_label() != "drift"]
+    heights = np.concatenate(curves) if drawn else np.ones(1)
     if heights.min() > 0 and heights.max() > 20 * heights.min():
         log_axis(ax)  # on a linear axis, the first rows would flatten the rest
     ax.set(xlabel="samples learned from", ylabel=f"mean {unit} of {MIN_SAMPLES} samples or more")
@@ -175,6 +216,19 @@ def curves_figure(
     count_axis(ax)
     legend(figure, [ax], columns=1 if len(runs) > 1 else 4)
     return figure
+
+
+def _add_times(ax: Axes, lines: Sequence[dict[str, Any]]) -> None:
+    """Write the times of some lines of metrics above a learning curve, if all of them have times."""
+    if (dates := as_dates([line.get("time") for line in lines])) is None:
+        return
+    samples = np.array([line["samples"] for line in lines])
+    places = np.unique(np.searchsorted(samples, np.linspace(0.1, 1, 5) * samples[-1]))
+    whole = (dates == dates.astype("datetime64[D]")).all()
+    labels = [
+        str(date.astype("datetime64[D]" if whole else "datetime64[m]")).replace("T", " ") for date in dates[places]
+    ]
+    ax.secondary_xaxis("top").set_xticks(samples[places], labels, fontsize=7)
 
 
 def _points(lines: Sequence[dict[str, Any]], entry: str) -> np.ndarray:
@@ -236,6 +290,9 @@ def rows_figure(
     ahead: np.ndarray | None = None,
     times: Sequence[Any] = (),
     bands: Mapping[float, np.ndarray] = MappingProxyType({}),
+    *,
+    recent_times: Sequence[Any] = (),
+    lines: Sequence[dict[str, Any]] = (),
 ) -> Figure:
     """Draw the latest values of each target with earlier forecasts of them, and optionally forecasts of the next rows.
 
@@ -246,19 +303,24 @@ def rows_figure(
         ahead: forecasts of the next rows and their standard deviations (NaN if unknown), of shape (steps, targets, 2).
         times: when the next rows are due, if known.
         bands: intervals of the forecasts by level (steps, 2, targets); by default those of Gaussian errors.
+        recent_times: the times of the latest rows, if known. With them, the horizontal axis has dates.
+        lines: lines of metrics, whose alarms of drift are marked.
     """
     count = min(PANELS, len(columns), recent.shape[1])
     figure, axes = new_figure(count, 1, panel=(8, 4.2 if count == 1 else 2.6), sharex=True)
-    rows = np.arange(last - len(recent) + 1, last + 1)
+    rows, steps = np.arange(last - len(recent) + 1, last + 1), np.arange(last + 1, last + 1 + len(times))
+    if ahead is not None:
+        steps = np.arange(last + 1, last + 1 + len(ahead))
+    dates = as_dates([*recent_times, *times]) if len(recent_times) == len(rows) and len(times) == len(steps) else None
+    rows, steps, drawn = (rows, steps, False) if dates is None else (dates[: len(rows)], dates[len(rows) :], True)
     for place, ax in enumerate(axes[:, 0]):
         values, forecasts, _ = np.moveaxis(recent[:, place], -1, 0)
         ax.plot(rows, values, ".-", color="black", linewidth=1, markersize=3, label="data")
         known = ~np.isnan(forecasts)
         ax.plot(rows[known], forecasts[known], "--", color=COLORS[1], linewidth=1.4, label="earlier forecast")
         if ahead is not None:
-            steps = np.arange(last + 1, last + 1 + len(ahead))
             means, spreads = np.moveaxis(ahead[:, place], -1, 0)
-            ax.axvline(last + 0.5, color=GRAY, linewidth=0.8)
+            ax.axvline(rows[-1] if drawn else last + 0.5, color=GRAY, linewidth=0.8)
             ax.plot(steps, means, "o-", color=COLORS[0], linewidth=1.4, markersize=3, label="forecast of the next rows")
             for level, bounds in bands.items():
                 low, high = (np.where(np.isfinite(bound), bound, np.nan) for bound in bounds[..., place].T)
@@ -270,12 +332,21 @@ def rows_figure(
                 ax.fill_between(steps, low, high, color=COLORS[0], alpha=0.15, linewidth=0, label=label)
         elif not known.any():
             ax.annotate(unscored(values), (0.5, 0.9), xycoords="axes fraction", ha="center")
+        mark_drift(ax, [{"drift": _recent_alarms(lines, last - len(recent))}], drawn)
         ax.set_ylabel(drawable(columns[place]))
-    axes[-1, 0].set_xlabel("row" if not times else f"row (forecast: from {times[0]} to {times[-1]})")
+    if drawn:
+        date_axis(axes[-1, 0])
+    else:
+        axes[-1, 0].set_xlabel("row" if not times else f"row (forecast: from {times[0]} to {times[-1]})")
     title = "Latest rows and " + ("forecasts of the next ones" if ahead is not None else "their forecasts")
     axes[0, 0].set_title(title + (f" ({count} of {len(columns)} targets)" if count < len(columns) else ""))
     legend(figure, axes[:, 0], columns=4)
     return figure
+
+
+def _recent_alarms(lines: Sequence[dict[str, Any]], first: int) -> list[dict[str, Any]]:
+    """Return the alarms of drift after a row."""
+    return [alarm for line in lines for alarm in line.get("drift", []) if alarm["sample"] > first]
 
 
 def by_step_figure(errors: dict[str, list[float]], steps: Sequence[int]) -> Figure:

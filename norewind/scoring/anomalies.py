@@ -72,16 +72,34 @@ def score_rows(state: np.ndarray, values: np.ndarray, errors: np.ndarray) -> np.
     Returns:
         The score of each row, from 0 to 1; 0 for the first rows and where all values are unknown.
     """
-    probabilities = np.ones(len(values))
-    _rarest(state, np.asarray(values, np.float64, order="C"), np.asarray(errors, np.float64, order="C"), probabilities)
-    return 1 - np.minimum(len(state) * probabilities, 1.0)
+    return scores_and_columns(state, values, errors)[0]
+
+
+def scores_and_columns(state: np.ndarray, values: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Score consecutive rows, and find the column of each that is the most unusual; see `score_rows`.
+
+    Args:
+        state: what is known of the stream, which is changed.
+        values: the values of each row.
+        errors: the errors of their forecasts.
+
+    Returns:
+        The score of each row, and the number of the column that it is due to.
+    """
+    probabilities, columns = np.ones(len(values)), np.zeros(len(values), np.int64)
+    values, errors = (np.asarray(part, np.float64, order="C") for part in (values, errors))
+    _rarest(state, values, errors, probabilities, columns)
+    return 1 - np.minimum(len(state) * probabilities, 1.0), columns
 
 
 @kernel
-def _rarest(state, values, errors, probabilities):
-    """Lower the probabilities of rows to those of their rarest columns."""
+def _rarest(state, values, errors, probabilities, columns):
+    """Lower the probabilities of rows to those of their rarest columns, and write which columns these are."""
     for column in range(len(state)):
+        before = probabilities.copy()
         _add_probabilities(state[column], values[:, column], errors[:, column], probabilities)
+        for row in range(len(values)):
+            columns[row] = column if probabilities[row] < before[row] else columns[row]
 
 
 @kernel

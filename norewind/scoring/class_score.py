@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from norewind.core.losses import BIT
 from norewind.engines.kernels import kernel
 from norewind.learners.learner import Forecasts
+from norewind.scoring.drift import Alarm, block_rows, drift_entries, init_drift
 from norewind.scoring.metrics import ROW_LOSSES, last_half
 from norewind.scoring.score import RECENT_ROWS, Outputs, ScoreState, StepScore, log_probabilities
 from norewind.streams.position import Count
@@ -30,9 +32,13 @@ class ClassState(ScoreState):
         past: a ring of the latest classes.
         rows: the number of rows.
         recent: for the latest rows, the class, the forecast class, and the forecast probability of the class.
+        drift: the state of the detector of drift; see `norewind.scoring.drift`.
+        block: the number of rows in its blocks.
+        alarms: its alarms in the interval.
+        time: the time of the latest row; empty if there is none.
     """
 
-    sums = ("baseline", "right", "counts")
+    sums = ("baseline", "right", "counts", "drift")
     latest = ("recent",)
 
     baseline: np.ndarray
@@ -41,6 +47,10 @@ class ClassState(ScoreState):
     past: np.ndarray
     rows: Count
     recent: np.ndarray
+    drift: np.ndarray
+    block: Annotated[int, msgspec.Meta(ge=1)]
+    alarms: list[Alarm] = msgspec.field(default_factory=list)
+    time: str = ""
 
 
 class ClassScore(StepScore):
@@ -68,6 +78,8 @@ class ClassScore(StepScore):
             past=np.full((int(self.delays[-1]), 2), -1.0),
             rows=0,
             recent=np.zeros((0, 3)),
+            drift=init_drift(1),
+            block=block_rows(self.steps[0]),
         )
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
@@ -78,12 +90,13 @@ class ClassScore(StepScore):
         sums = state.baseline, state.right, state.counts, state.past
         first = state.rows % len(state.past)
         compare_classes(*sums, self.delays, first, values, targets, due.argmax(axis=-1))
+        # The actual class, the forecast class, and the forecast log-probability of the actual class.
+        classes, nearest = targets[:, 0], log_probabilities(due[:, 0])
+        chances = nearest[np.arange(len(classes)), np.nan_to_num(classes).astype(int)]
+        self.find_drift(samples, np.where(np.isnan(classes), np.nan, -chances)[:, None], ["class"])
         state.rows += len(values)
-        # For the latest rows: the actual class, the forecast class, and the forecast probability of the actual class.
-        classes, nearest = targets[-RECENT_ROWS:, 0], log_probabilities(due[-RECENT_ROWS:, 0])
-        probabilities = np.exp(nearest[np.arange(len(classes)), np.nan_to_num(classes).astype(int)])
-        rows = np.stack([classes, nearest.argmax(axis=-1), probabilities], axis=1)
-        rows[np.isnan(classes)] = np.nan
+        rows = np.stack([classes, nearest.argmax(axis=-1), np.exp(chances)], axis=1)[-RECENT_ROWS:]
+        rows[np.isnan(rows[:, 0])] = np.nan
         state.recent = np.concatenate([state.recent, rows])[-RECENT_ROWS:]
         return super().add(samples)
 
@@ -95,14 +108,15 @@ class ClassScore(StepScore):
         baseline, right = self.state.baseline, self.state.right
         self.state.baseline, self.state.right = np.zeros_like(baseline), np.zeros_like(right)
         total, bits = baseline.sum(axis=0).tolist()
+        drift = drift_entries(self.state)
         if not total:
-            return {"baseline": None}
+            return {"baseline": None} | drift
         shares = (right.sum(axis=0) / total).round(6).tolist()
         line = {"baseline": bits / total, "scored": int(total), **dict(zip(ACCURACIES, shares, strict=True))}
         if len(self.steps) > 1:
             by_step = (right / np.maximum(baseline[:, :1], 1)).round(4).T.tolist()
             line["by_step"] = dict(zip(ACCURACIES, by_step, strict=True))
-        return line
+        return line | drift
 
     def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
         """Yield, for each row, the forecast classes, and how good the latest forecast of this row was.

@@ -1,5 +1,6 @@
 """The lines of metrics: their entries, how far apart they are, and means over several of them."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from math import isqrt
@@ -32,6 +33,7 @@ METRICS_ENTRIES = {
     "persistence": MetricsEntry("Loss of forecasting the last value over the same samples.", "the last value", ":"),
     "seasonal": MetricsEntry("Loss of forecasting the value one period ago.", "one period ago", "-."),
     "baseline": MetricsEntry("Loss of a trivial forecast over the same samples.", "the mean so far", "--"),
+    "alarms": MetricsEntry("Alarms of drift since the start."),
     "carry": MetricsEntry("Norm of the method's carry."),
     "error_bound": MetricsEntry(
         "Bound on the error of the carried influence (of sketched).", tile="bound on the influence's error"
@@ -61,12 +63,42 @@ class LossDescription(NamedTuple):
 
 
 SYMBOL_LOSS = LossDescription("bits", {"baseline": "order-0 entropy"})
-# By the names of the losses of rows.
+# By the names of the losses of rows. The loss of a quantile is named `absolute`, or `quantile:0.9`.
 ROW_LOSSES = {
     "squared": LossDescription("squared error", SIMPLE_FORECASTS),
     "gaussian": LossDescription("nats per value", SIMPLE_FORECASTS),
     "classes": LossDescription("bits", {"baseline": "class frequencies so far"}),
 }
+QUANTILE = re.compile(r"quantile:(0?\.[0-9]{1,6})")
+
+
+def quantile_of(loss: str) -> float | None:
+    """Return the quantile that a loss of rows asks for; None if it is not a loss of quantiles.
+
+    Args:
+        loss: the name of the loss.
+
+    >>> quantile_of("absolute"), quantile_of("quantile:0.9"), quantile_of("squared"), quantile_of("quantile:1.5")
+    (0.5, 0.9, None, None)
+    """
+    found = QUANTILE.fullmatch(loss)
+    quantile = 0.5 if loss == "absolute" else float(found[1]) if found else 0.0
+    return quantile or None
+
+
+def row_loss(loss: str) -> LossDescription:
+    """Return what a loss of rows is measured in, and compared with.
+
+    Args:
+        loss: the name of the loss.
+    """
+    if (quantile := quantile_of(loss)) is None:
+        return ROW_LOSSES[loss]
+    unit = "absolute error" if quantile == 0.5 else "twice the pinball loss"
+    simple = {"persistence": SIMPLE_FORECASTS["persistence"], "baseline": f"the {quantile:g}-quantile so far"}
+    return LossDescription(unit, simple | ({"baseline": "the median so far"} if quantile == 0.5 else {}))
+
+
 # Lines of metrics are n / LATE_SPACING steps apart at step n, and closer at the beginning, n √n / EARLY_SPACING: about
 # 200 lines, whether a stream has 400 steps or a million.
 LATE_SPACING, EARLY_SPACING = 12, 450

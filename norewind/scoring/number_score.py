@@ -21,7 +21,7 @@ from norewind.scoring.interval_score import (
     interval_table,
     score_intervals,
 )
-from norewind.scoring.metrics import ROW_LOSSES, SIMPLE_FORECASTS
+from norewind.scoring.metrics import SIMPLE_FORECASTS, quantile_of, row_loss
 from norewind.scoring.score import Outputs, RowOutputs, ScoreState, StepScore, place_of
 from norewind.scoring.tally import Sums, mean, running_sum
 from norewind.streams.stream import Samples
@@ -60,7 +60,7 @@ class NumberScore(StepScore):
 
     Args:
         columns: the names of the targets.
-        loss: "squared" or "gaussian".
+        loss: "squared", "gaussian", or of one series also "absolute" or "quantile:0.9".
         steps: the forecast steps, in rows ahead.
         levels: the coverage of each interval; outputs end with their bounds.
 
@@ -73,8 +73,8 @@ class NumberScore(StepScore):
     def __init__(self, columns: Sequence[str], loss: str, steps: Sequence[int], levels: Sequence[float] = ()):
         super().__init__(steps)
         self.columns, self.levels = list(columns), tuple(levels)
-        self.gaussian = loss == "gaussian"
-        self.unit, self.simple_forecasts = ROW_LOSSES[loss]
+        self.gaussian, self.quantile = loss == "gaussian", quantile_of(loss)
+        self.unit, self.simple_forecasts = row_loss(loss)
         self.scale = (1 if self.gaussian else 2) / (len(self.columns) * len(self.steps))
         self.state = NumberState(intervals=self._no_intervals())
 
@@ -83,8 +83,9 @@ class NumberScore(StepScore):
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
         targets = samples.targets.astype(np.float64)
-        self.state.baseline = _with_squares(self.state.baseline, targets)
-        self.state.persistence = _with_squares(self.state.persistence, targets - samples.last)
+        if self.quantile is None:
+            self.state.baseline = _with_squares(self.state.baseline, targets)
+            self.state.persistence = _with_squares(self.state.persistence, targets - samples.last)
         if self.levels:
             assert outputs is not None
             assert not isinstance(outputs, np.ndarray)

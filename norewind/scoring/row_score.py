@@ -2,27 +2,25 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from norewind.engines.kernels import kernel
 from norewind.learners.horizon import PERIODS
 from norewind.learners.learner import Forecasts
-from norewind.scoring.anomalies import init_anomalies, score_rows
-from norewind.scoring.metrics import SIMPLE_FORECASTS, last_half
+from norewind.scoring.anomalies import init_anomalies, score_rows, scores_and_columns
+from norewind.scoring.compare_rows import compare_rows
+from norewind.scoring.drift import Alarm, block_rows, drift_entries, init_drift
+from norewind.scoring.metrics import ROW_LOSSES, SIMPLE_FORECASTS, last_half
 from norewind.scoring.number_score import LOGGED_TARGETS, NumberScore, NumberState, logged_places
+from norewind.scoring.running_quantile import add_pinball, baseline_errors, init_quantiles
 from norewind.scoring.score import RECENT_ROWS, Outputs
 from norewind.scoring.tally import mean
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
-from norewind.streams.table.scaling import clipped
 from norewind.wording import aligned, counted, digits
 
-# The share of the latest squared errors that is kept from row to row.
-ERROR_DECAY = 1 - 1 / RECENT_ROWS
-# A larger error, in standard deviations, counts as this large in the deviations of forecasts.
-MAX_ERROR = 10.0
 # Over fewer pairs of values, the size of changes is too uncertain.
 MIN_CHANGES = 10
 # The number of steps in the table; the others are in the figure.
@@ -32,6 +30,7 @@ TABLE_TARGETS = 3
 # The fraction of the model's squared error below which a simple forecast is clearly better.
 CLEARLY_BETTER = 0.98
 MODEL_TITLE = "this model"
+SQUARED = ROW_LOSSES["squared"].unit
 # The titles of forecasts, with the names of their errors and of their losses in a line of metrics.
 FORECAST_TITLES = {
     MODEL_TITLE: ("model", "loss"),
@@ -46,11 +45,12 @@ class Summary(NamedTuple):
 
     Attributes:
         rows: the number of forecasts that were scored.
-        losses: squared errors in variances.
+        losses: squared errors in variances, or those of a quantile.
         errors: by forecast and column, the mean absolute and the root mean squared error in the table's units, over
             all steps.
         steps: the steps that are shown.
         by_step: root mean squared errors in standard deviations, by forecast and step; empty if there is only one.
+        unit: the unit of the losses.
     """
 
     rows: int
@@ -58,6 +58,7 @@ class Summary(NamedTuple):
     errors: dict[str, dict[str, tuple[float, float]]]
     steps: list[int]
     by_step: dict[str, list[float]]
+    unit: str = SQUARED
 
     def best_simple(self, *, absolute: bool = False) -> tuple[str, float]:
         """Return the best simple forecast, and its error as a fraction of the model's.
@@ -65,6 +66,9 @@ class Summary(NamedTuple):
         Args:
             absolute: whether to compare mean absolute errors, not squared ones.
         """
+        if self.unit != SQUARED and self.losses:
+            best = min((name for name in self.losses if name != MODEL_TITLE), key=self.losses.__getitem__)
+            return best, self.losses[best] / self.losses[MODEL_TITLE] if self.losses[MODEL_TITLE] else 1.0
         place, power = (0, 1) if absolute else (1, 2)
         # The errors of all columns, each as a fraction of that of the mean.
         mean = [(column, both[place]) for column, both in self.errors[SIMPLE_FORECASTS["baseline"]].items()]
@@ -79,11 +83,13 @@ class Summary(NamedTuple):
         """Format the errors as text, with a warning if a simple forecast was better."""
         columns = list(self.errors[MODEL_TITLE])[:TABLE_TARGETS]
         head = [f"last {counted(self.rows, 'forecast' if self.by_step else 'row')}"]
-        head += ["squared error"] if self.losses else []
+        head += [self.unit] if self.losses else []
         rows = [[*head, *(f"{column[:20]}: {kind}" for column in columns for kind in ("MAE", "RMSE"))]]
-        for name, errors in self.errors.items():
+        for name in dict.fromkeys([*self.errors, *self.losses]):
             cells = [f"{self.losses[name]:.4f}"] if name in self.losses else [""] if self.losses else []
-            rows.append([name, *cells, *(f"{value:.4g}" for column in columns for value in errors[column])])
+            errors = self.errors.get(name)
+            values = [f"{value:.4g}" for column in columns for value in errors[column]] if errors else []
+            rows.append([name, *cells, *(values or [""] * 2 * len(columns))])
         lines = aligned(rows)
         if self.by_step:
             chosen = sorted({round(place) for place in np.geomspace(1, len(self.steps), TABLE_STEPS)})
@@ -113,10 +119,16 @@ class RowState(NumberState, kw_only=True):
         past: a ring of the latest values.
         recent_squares: weighted means of the latest squared errors.
         recent: for the latest rows, the values, the forecasts of them, and their deviations.
+        recent_times: the times of these rows, if the table has times.
         anomalies: what is known of the usual values and errors of each target; see `norewind.scoring.anomalies`.
+        drift: the state of the detectors of drift; see `norewind.scoring.drift`.
+        block: the number of rows in their blocks.
+        quantiles: for losses of quantiles, a ring of the running quantiles, the baseline; otherwise empty.
+        alarms: their alarms in the interval.
+        time: the time of the latest row; empty if there is none.
     """
 
-    sums = ("intervals", "seasonal", "errors", "squares", "recent_squares")
+    sums = ("intervals", "seasonal", "errors", "squares", "recent_squares", "drift")
     latest = ("recent",)
 
     rows: Count
@@ -127,6 +139,12 @@ class RowState(NumberState, kw_only=True):
     recent_squares: np.ndarray
     recent: np.ndarray
     anomalies: np.ndarray
+    drift: np.ndarray
+    block: Annotated[int, msgspec.Meta(ge=1)]
+    quantiles: np.ndarray = msgspec.field(default_factory=lambda: init_quantiles(None, 0, 0))
+    recent_times: Annotated[list[str], msgspec.Meta(max_length=RECENT_ROWS)] = msgspec.field(default_factory=list)
+    alarms: list[Alarm] = msgspec.field(default_factory=list)
+    time: str = ""
 
 
 class RowScore(NumberScore):
@@ -139,7 +157,7 @@ class RowScore(NumberScore):
 
     Args:
         columns: the names of the targets.
-        loss: "squared" or "gaussian".
+        loss: "squared", "gaussian", "absolute", or "quantile:0.9" for a quantile.
         steps: the forecast steps, in rows ahead.
         period: the season in rows, if it is known.
         levels: the coverage of each interval.
@@ -169,6 +187,9 @@ class RowScore(NumberScore):
             recent_squares=np.zeros((len(self.steps), width, 2)),
             recent=np.zeros((0, min(width, LOGGED_TARGETS), 3)),
             anomalies=init_anomalies(width),
+            drift=init_drift(width),
+            block=block_rows(self.steps[0], period),
+            quantiles=init_quantiles(self.quantile, int(self.delays[-1]), width),
         )
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
@@ -180,10 +201,17 @@ class RowScore(NumberScore):
         scales = np.ascontiguousarray(samples.scales, np.float64)
         sums = state.errors, state.squares, state.past, state.recent_squares
         compare_rows(*sums, self._ago, state.rows % len(state.past), values, targets, scales, means)
+        self.find_drift(samples, np.abs(targets - means)[:, :width], self.columns)
+        if self.quantile is not None:
+            errors = baseline_errors(state.quantiles, self.quantile, self.delays, state.rows, targets)
+            state.baseline = add_pinball(state.baseline, errors, self.quantile)
+            state.persistence = add_pinball(state.persistence, targets - samples.last, self.quantile)
         state.rows += len(values)
         center, deviation = scales[:, :width, 0], scales[:, :width, 1]
         nearest = np.stack([values, center + deviation * means[:, :width], deviation * spreads[:, :width]], axis=-1)
         state.recent = np.concatenate([state.recent, nearest[:, :LOGGED_TARGETS]])[-RECENT_ROWS:]
+        if samples.times is not None:
+            state.recent_times = [*state.recent_times, *samples.times[-RECENT_ROWS:]][-RECENT_ROWS:]
         return super().add(samples, outputs)
 
     def usual_after(self, samples: Samples | None, outputs: Outputs | None) -> np.ndarray:
@@ -198,22 +226,31 @@ class RowScore(NumberScore):
         # Replaced, not changed: the service answers from the state of an earlier row.
         self.state.anomalies = self.usual_after(samples, outputs)
 
-    def anomaly_scores(self, samples: Samples, outputs: Forecasts, usual: np.ndarray | None = None) -> np.ndarray:
-        """Score how unusual consecutive rows are, from 0 to 1, with nine digits; see `norewind.scoring.anomalies`.
+    def anomaly_entries(
+        self, samples: Samples, outputs: Forecasts, usual: np.ndarray | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Score how unusual consecutive rows are; see `norewind.scoring.anomalies`.
 
         Args:
             samples: the rows that come next.
             outputs: the forecasts of the learner.
             usual: what they are compared with; by default all rows so far.
+
+        Returns:
+            For each row its `anomaly`, a score from 0 to 1 with nine digits. If it is above 0 and there are several
+            targets, `unusual` is the name of the one that it is due to.
         """
         usual = self.state.anomalies if usual is None else usual
-        return score_rows(usual.copy(), *self._values_and_errors(samples, outputs)).round(9)
+        found = scores_and_columns(usual.copy(), *self._values_and_errors(samples, outputs))
+        for score, column in zip(*(part.tolist() for part in found), strict=True):
+            entry: dict[str, Any] = {"anomaly": round(score, 9)}
+            yield entry | ({"unusual": self.columns[column]} if score > 0 and len(self.columns) > 1 else {})
 
     def _values_and_errors(self, samples: Samples, outputs: Forecasts) -> tuple[np.ndarray, np.ndarray]:
         return samples.values[:, : len(self.columns)], self.predictions_and_errors(samples, outputs)[1]
 
     def prediction_entries(self, first: int, samples: Samples, outputs: Outputs) -> Iterator[dict[str, Any]]:
-        """Yield the entries of a `NumberScore`, and the `anomaly` of every row that had a forecast.
+        """Yield the entries of a `NumberScore`, and those of `anomaly_entries` for every row that had a forecast.
 
         Args:
             first: the number of the first row.
@@ -221,12 +258,12 @@ class RowScore(NumberScore):
             outputs: the forecasts of the learner.
         """
         assert isinstance(outputs, Forecasts)
-        scores = self.anomaly_scores(samples, outputs).tolist()
-        for score, entry in zip(scores, super().prediction_entries(first, samples, outputs), strict=True):
-            yield entry | {"anomaly": score} if "surprise" in entry else entry
+        anomalies = self.anomaly_entries(samples, outputs)
+        for anomaly, entry in zip(anomalies, super().prediction_entries(first, samples, outputs), strict=True):
+            yield entry | anomaly if "surprise" in entry else entry
 
     def end_interval(self) -> dict[str, Any]:
-        line, state = super().end_interval(), self.state
+        line, state = super().end_interval() | drift_entries(self.state), self.state
         forecasts = {"model": 0, "baseline": 1, "persistence": 2}
         errors, squares = state.errors, state.squares
         state.errors, state.squares = np.zeros_like(errors), np.zeros_like(squares)
@@ -235,7 +272,7 @@ class RowScore(NumberScore):
         if counts.any():
             best = int(np.argmin(np.where(counts > 0, totals / np.maximum(counts, 1), np.inf)))
             forecasts["seasonal"] = 3 + best
-            if not self.gaussian:
+            if not self.gaussian and self.quantile is None:
                 line["seasonal"] = mean(squares[3 + best].sum(axis=0).tolist())
             line["period"] = self.periods[best]
         if errors[0, ..., 0].any():
@@ -312,8 +349,8 @@ class RowScore(NumberScore):
                 by_step[title] = _mean([line["by_step"][name] for line in last], weights, power=2).tolist()
             loss = float(_mean([line.get(entry) for line in last], weights))
             if not self.gaussian and not np.isnan(loss):
-                losses[title] = loss
-        return Summary(int(weights.sum()), losses, errors, self.logged_steps, by_step)
+                losses[self.simple_forecasts.get(entry, title) if self.quantile else title] = loss
+        return Summary(int(weights.sum()), losses, errors, self.logged_steps, by_step, self.unit)
 
     def closing_text(self, lines: Sequence[dict[str, Any]], folder: Path) -> str:
         """Format the summary as a table.
@@ -332,64 +369,6 @@ def _mean(values: list[Any], weights: Sequence[float] | np.ndarray, power: int =
     known = np.where(np.isnan(powers), 0, np.reshape(weights, (-1, *[1] * (powers.ndim - 1))))
     total, count = (known * np.nan_to_num(powers)).sum(axis=0), known.sum(axis=0)
     return np.where(count > 0, total / np.where(count > 0, count, 1), np.nan) ** (1 / power)
-
-
-@kernel
-def compare_rows(errors, squares, past, recently, ago, first, values, targets, scales, means):
-    """Add up the errors of the model, the mean, the last value and the values a period ago, row by row.
-
-    All are compared on the same rows: those that were forecast and whose target is known. (A value
-    one period ago may be missing.)
-
-    Args:
-        errors: by forecast (model, baseline, persistence, periods), step and target, the number of rows and the sums of
-            absolute and of squared errors in the table's units.
-        squares: by forecast and step, the number of errors, and the sum of their squares in variances.
-        past: a ring of the latest values.
-        recently: by step and target, the weights and the weighted means of the latest squared errors.
-        ago: how many rows ago the values of simple forecasts arrived, by forecast and step.
-        first: the place of the first row in the ring.
-        values: the actual values, by row and target.
-        targets: the same, standardised, for every step; NaN means unknown.
-        scales: the means and standard deviations used to standardise them.
-        means: the forecasts of the model, standardised likewise.
-    """
-    depth, width = past.shape
-    rules, steps = ago.shape
-    for row in range(len(values)):
-        for step in range(steps):
-            for column in range(width):
-                place = step * width + column
-                center, deviation, value = scales[row, place, 0], scales[row, place, 1], values[row, column]
-                last = past[(first + row - ago[0, step]) % depth, column]
-                model = center + deviation * means[row, place]
-                if np.isnan(targets[row, place]) or np.isnan(model) or np.isnan(last) or np.isnan(value):
-                    continue
-                for forecast in range(2 + rules):
-                    if forecast == 0:
-                        guess = model
-                    elif forecast == 1:
-                        guess = center
-                    else:
-                        guess = past[(first + row - ago[forecast - 2, step]) % depth, column]
-                    error = guess - value
-                    if np.isnan(error):
-                        continue
-                    total = errors[forecast, step, column]
-                    total[0] += 1
-                    total[1] += abs(error)
-                    total[2] += error * error
-                    squares[forecast, step, 0] += 1
-                    # Clipped like the targets, so that an outlier does not hide all other errors.
-                    squares[forecast, step, 1] += (clipped((guess - center) / deviation) - targets[row, place]) ** 2
-                limited = min(abs(model - value), MAX_ERROR * deviation)
-                recent = recently[step, column]
-                recent[0] = ERROR_DECAY * recent[0] + (1 - ERROR_DECAY)
-                recent[1] = ERROR_DECAY * recent[1] + (1 - ERROR_DECAY) * limited * limited
-        for column in range(width):
-            before = past[(first + row - 1) % depth, column]
-            value = values[row, column]
-            past[(first + row) % depth, column] = before if np.isnan(value) else value  # the last known value
 
 
 def _root_mean(count: float, squares: float) -> float | None:

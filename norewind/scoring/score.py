@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from norewind.core.losses import BIT
 from norewind.fleets.fleet import KeyedOutputs
 from norewind.learners.learner import Forecasts
+from norewind.scoring.drift import find_drift
 from norewind.scoring.metrics import ANY_FORECASTS
 from norewind.streams.kafka.messages import message_place
 from norewind.streams.stream import Samples
@@ -160,6 +161,21 @@ class StepScore(Score):
 
     def add(self, samples: Samples, outputs: Outputs | None = None) -> int:
         return int(np.sum(~np.isnan(samples.targets).all(axis=-1)))
+
+    def find_drift(self, samples: Samples, errors: np.ndarray, columns: Sequence[str]) -> None:
+        """Look for drift, and note the alarms and the time of the latest row in the state.
+
+        Args:
+            samples: consecutive rows.
+            errors: the size of the errors of the nearest forecasts (rows, columns); NaN means unknown.
+            columns: their names.
+        """
+        state: Any = self.state
+        for i, column, since in find_drift(state.drift, errors, state.rows, self.steps[0], state.block):
+            time = "" if samples.times is None else samples.times[i]
+            state.alarms = [*state.alarms, (state.rows + i + 1, time, columns[column], since + 1)]
+        if samples.times is not None and len(samples.times):
+            state.time = samples.times[-1]
 
     def by_step(self, values: Sequence[Any]) -> Any:
         """Arrange values by the number of rows ahead; a single value is returned as it is.

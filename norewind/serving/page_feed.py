@@ -91,7 +91,8 @@ class PageFeed:
         Args:
             line: its entries by name, as in metrics.jsonl.
         """
-        self.metrics.append({name: line[name] for name in METRICS_ENTRIES if line.get(name) is not None})
+        shown = (*METRICS_ENTRIES, "time", "weights", "drift")
+        self.metrics.append({name: line[name] for name in shown if line.get(name) is not None})
         self._lines_added += 1
         if len(self.metrics) > MAX_METRICS:
             del self.metrics[: MAX_METRICS // 2 : 2]  # thin out the older half

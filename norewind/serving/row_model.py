@@ -122,7 +122,8 @@ class RowModel(ABC):
         entries = list(self.score.prediction_entries(state.rows + 1, samples, outputs))
         for place, entry in enumerate(entries):
             if "anomaly" in entry:
-                entry["anomaly"] = self._anomaly(place, samples, outputs, state)
+                entry.pop("unusual", None)
+                entry.update(self._anomaly(place, samples, outputs, state))
             self._name_class(entry, rows[place])
             # They were numbered as consecutive rows.
             entry["sample"] -= place
@@ -147,13 +148,13 @@ class RowModel(ABC):
             SettingsError: the run cannot forecast this.
         """
 
-    def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: State) -> float:
+    def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: State) -> dict[str, Any]:
         """Score one of the rows as if it were the next one."""
         assert isinstance(self.score, RowScore)
         one = slice(place, place + 1)
         row = Samples(samples.xs[one], samples.targets[one], scales=samples.scales[one], values=samples.values[one])
         forecast = Forecasts(*(part[one] for part in outputs))
-        return self.score.anomaly_scores(row, forecast, state.usual).item()
+        return next(self.score.anomaly_entries(row, forecast, state.usual))
 
     def _name_class(self, entry: dict[str, Any], row: dict[str, Any]) -> None:
         """Name a class that has not appeared before, as the stream would if it learned from this row."""

@@ -46,6 +46,7 @@ class Samples(NamedTuple):
             `KeyedStream`). None if all samples belong to one series.
         named: how many symbols or classes had appeared, and so had a name, before each target came. None if all have
             names from the start.
+        times: the time of each row as text, as it was sent; "" if it has none. None if the table has no times.
     """
 
     xs: np.ndarray
@@ -59,6 +60,7 @@ class Samples(NamedTuple):
     copied: np.ndarray | None = None
     keys: np.ndarray | None = None
     named: np.ndarray | None = None
+    times: np.ndarray | None = None
 
 
 def count_named(before: int, numbers: np.ndarray) -> np.ndarray:

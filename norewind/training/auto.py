@@ -36,9 +36,10 @@ LINEAR_MICROSECONDS, NETWORK_MICROSECONDS = 30, 10
 SERIES_RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 # The forgetting factors of least squares for classes.
-CLASS_FORGETTING = (0.9998, 0.998)
+CLASS_FORGETTING = {"least squares": 0.9998, "least squares, fast": 0.998}
 # The number of random features of rows without order in time.
 FEATURES = 256
+ON_FEATURES = "least squares on random features"
 LRU_UNITS = 32
 # Least squares for the rows of one key.
 KEY_LAGS = 8
@@ -93,7 +94,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
 
         members = [one._replace(learner=FirstInputs(one.learner, shape.inputs)) for one in members]
         ahead = OutlookLearner(shape.inputs, shape.targets, shape.steps, shape.known, shape.outlook)
-        members.append(Member(ahead, ahead.init(), ahead.forecasts))
+        members.append(Member(ahead, ahead.init(), ahead.names))
     learner = NumberMixture(
         shape.inputs,
         shape.targets,
@@ -123,7 +124,14 @@ def _similar_rows(shape: "StreamShape") -> list[Member]:
     on_features = LeastSquares(FEATURES, shape.targets, forgetting=KEY_FORGETTING, limit=KEY_LIMIT, together=True)
     features = RandomFeatures(on_features, own, FEATURES)
     neighbours = NumberNeighbours(own, shape.targets)
-    return [Member(features, features.init()), Member(neighbours, neighbours.init(), len(neighbours.windows))]
+    return [
+        Member(features, features.init(), (ON_FEATURES,)),
+        Member(neighbours, neighbours.init(), _neighbour_names(neighbours.windows)),
+    ]
+
+
+def _neighbour_names(windows: Sequence[int]) -> tuple[str, ...]:
+    return tuple(f"neighbours among {rows} rows" for rows in windows)
 
 
 def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixture", Any]:
@@ -146,18 +154,20 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
     def least_squares(inputs: int, forgetting: float) -> ClassLeastSquares:
         return ClassLeastSquares(inputs, shape.outputs, steps=shape.steps, forgetting=forgetting)
 
-    members: list[Any] = [least_squares(shape.inputs, forgetting) for forgetting in CLASS_FORGETTING]
-    calibrated = [Calibrated(member, shape.outputs) for member in members]
+    members = [
+        Member(one := Calibrated(least_squares(shape.inputs, forgetting), shape.outputs), one.init(), (name,))
+        for name, forgetting in CLASS_FORGETTING.items()
+    ]
     if own := shape.inputs - shape.previous:
-        on_features = least_squares(FEATURES, CLASS_FORGETTING[0])
-        calibrated.append(Calibrated(RandomFeatures(on_features, own, FEATURES), shape.outputs))
-        neighbours = ClassNeighbours(own, shape.outputs, steps=shape.steps)
-        calibrated.append(Calibrated(neighbours, shape.outputs, forecasts=len(neighbours.windows)))
+        on_features = least_squares(FEATURES, max(CLASS_FORGETTING.values()))
+        features = Calibrated(RandomFeatures(on_features, own, FEATURES), shape.outputs)
+        votes = ClassNeighbours(own, shape.outputs, steps=shape.steps)
+        neighbours = Calibrated(votes, shape.outputs, forecasts=len(votes.windows))
+        members.append(Member(features, features.init(), (ON_FEATURES,)))
+        members.append(Member(neighbours, neighbours.init(), _neighbour_names(votes.windows)))
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    learner = ClassMixture(
-        [*(Member(one, one.init(), one.forecasts) for one in calibrated), networks], shape.outputs, shape.steps
-    )
+    learner = ClassMixture([*members, networks], shape.outputs, shape.steps)
     return learner, learner.init()
 
 
@@ -209,7 +219,8 @@ def _networks(shape: "StreamShape", width: int, loss: Loss, rates: Sequence[floa
     run = init_run(learner, cell, seed, members)
     packed = PackedLearner(learner)
     ahead, init = wrap_ahead(packed, run, shape, None, parts=members, outputs=members * outputs)
-    return Member(ahead, init._replace(run=packed.pack(init.run)), members)
+    names = tuple(f"network, step size {rate:g}" for rate in rates)
+    return Member(ahead, init._replace(run=packed.pack(init.run)), names)
 
 
 def _cell(inputs: int, outputs: int) -> cells.Cell:

@@ -66,6 +66,12 @@ def build(settings: Settings, shape: StreamShape) -> BuiltLearner:
         raise
     except ValueError as error:
         raise SettingsError(f"method {settings.method} does not work with cell {settings.cell}: {error}") from None
+    if settings.quantile is not None:
+        from norewind.learners.quantiles import QuantileLearner
+
+        assert isinstance(built.learner, RowLearner)
+        learner = QuantileLearner(built.learner, settings.quantile, targets=shape.targets)
+        built = BuiltLearner(learner, learner.init(built.run), built.window)
     if settings.interval:
         from norewind.learners.intervals import IntervalLearner
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from norewind.scoring.divergence import DivergenceDetector
+from norewind.scoring.drift import MemberWeights
 from norewind.scoring.tally import Tally
 from norewind.storage.checkpoint import DamagedError, samples_of
 from norewind.storage.decoded import as_kind
@@ -42,6 +43,7 @@ class _Entries(msgspec.Struct, forbid_unknown_fields=True):
     tally: Tally
     score: dict[str, Any]
     divergence: DivergenceDetector
+    weights: MemberWeights
     # Only the names of our own logs are allowed, so that none can point outside the folder.
     logs: dict[LogName, Count]
     settings: dict[str, Any] = {}

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from norewind.learners.outlook_shape import OutlookShape
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.metrics import ROW_LOSSES, SYMBOL_LOSS, LossDescription
+from norewind.scoring.drift import block_rows
+from norewind.scoring.metrics import SYMBOL_LOSS, LossDescription, row_loss
 from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import Score
@@ -120,6 +121,8 @@ def check_fleet(settings: Settings) -> None:
     """
     if settings.key is None:
         return
+    if settings.quantile is not None:
+        raise SettingsError(f"key= with loss={settings.loss!r} is not supported: forecast intervals, interval=0.8.")
     if settings.loss == "classes":
         raise SettingsError('key= with loss="classes" is not supported: train one run per key, or forecast numbers.')
     if settings.method != registry.AUTO and method_of(settings).window > 1:
@@ -146,7 +149,7 @@ def method_of(settings: Settings) -> registry.Method:
 
 def loss_description(settings: Settings) -> LossDescription:
     """Return what the loss of a run is measured in and compared with, without opening its stream."""
-    return ROW_LOSSES[settings.loss] if settings.has_rows else SYMBOL_LOSS
+    return row_loss(settings.loss) if settings.has_rows else SYMBOL_LOSS
 
 
 def _source(settings: Settings, continues: bool, stop: Callable[[], bool], report: Callable[[str], None]) -> BaseSource:
@@ -178,18 +181,10 @@ def _symbols(stream: ByteStream | CharacterStream | TaskStream, settings: Settin
     return OpenedStream(stream, shape, LineScore(stream.symbols, name, stream.decode, settings.top))
 
 
-def _rows(settings: Settings, source: BaseSource, position: Position | None) -> OpenedStream:
-    is_auto = settings.method == registry.AUTO
-    is_class = settings.loss == "classes"
-    steps = settings.steps
-    if is_class and len(settings.targets) != 1:
-        raise SettingsError("loss is 'classes': name one target (targets=).")
-    inputs = settings.inputs
-    if inputs and is_auto and settings.horizon and settings.key is None:
-        # The past of the targets is known, and is the most informative input.
-        inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
+def _read_options(settings: Settings) -> ReadOptions:
     assert settings.kind in FORMATS
-    read_options = ReadOptions(
+    is_auto, is_class = settings.method == registry.AUTO, settings.loss == "classes"
+    return ReadOptions(
         settings.kind,
         header=settings.header,
         delimiter=settings.delimiter,
@@ -202,10 +197,24 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         holidays=settings.holidays,
         known_future=settings.known_future or (),
     )
+
+
+def _rows(settings: Settings, source: BaseSource, position: Position | None) -> OpenedStream:
+    is_auto = settings.method == registry.AUTO
+    is_class = settings.loss == "classes"
+    steps = settings.steps
+    if settings.quantile is not None and not settings.standardise:
+        raise SettingsError(f"loss={settings.loss!r} needs standardised columns: leave out standardise=.")
+    if is_class and len(settings.targets) != 1:
+        raise SettingsError("loss is 'classes': name one target (targets=).")
+    inputs = settings.inputs
+    if inputs and is_auto and settings.horizon and settings.key is None:
+        # The past of the targets is known, and is the most informative input.
+        inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
     options: dict[str, Any] = {
-        "read_options": read_options,
+        "read_options": _read_options(settings),
         "inputs": inputs or None,
         "targets": settings.targets or None,
         "copy": tuple(dict.fromkeys([*settings.copy, *key])),
@@ -228,12 +237,13 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
             return OpenedStream(rows, shape, ClassScore(CATEGORIES + 1, rows.class_name, steps))
         score = RowScore(rows.targets, settings.loss, steps, settings.period, settings.interval)
         score.lowest = lowest
+        if not settings.period and rows.periods:  # of a new stream: a checkpoint has the blocks it began with
+            score.state.block = block_rows(steps[0], rows.periods[0])
         # The rules that repeat a past value need every target among the inputs.
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
     previous = targets if rows.layout.before else 0
     shape = StreamShape(rows.layout.width, outputs, False, targets, steps, known, table, periods, previous)
-    return OpenedStream(
-        rows, shape._replace(outlook=OutlookShape(rows.outlook.entries, len(rows.outlook.columns))), score
-    )
+    outlook = OutlookShape(rows.outlook.entries, len(rows.outlook.columns))
+    return OpenedStream(rows, shape._replace(outlook=outlook), score)

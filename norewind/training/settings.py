@@ -13,6 +13,7 @@ import msgspec
 import tyro
 
 from norewind.errors import NorewindError
+from norewind.scoring.metrics import ROW_LOSSES, quantile_of
 from norewind.streams.kafka.client import SCHEME
 from norewind.streams.table.formats import DICT_FORMAT, FORMATS, FormatName
 from norewind.training.registry import TASKS, CellName, OptimizerName
@@ -100,7 +101,8 @@ class StreamSettings:
         holidays: The country whose holidays count, such as DE or DE-BY, if the table has even times (pip install
             holidays).
         only_steps: Forecast only these numbers of rows ahead, such as 24, or 1 6 24.
-        loss: Squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class.
+        loss: Squared error, Gaussian log-likelihood with a forecast variance, cross-entropy of a class, absolute error
+            (forecasts the median), or the pinball loss of a quantile (quantile:0.9 forecasts that quantile).
         interval: Add intervals to forecasts that cover these shares of the values, such as 0.8,0.95. The bound on how
             many values miss them holds for every stream (docs/streams.md).
         non_negative: Forecasts and their intervals are never negative: for counts, prices, loads.
@@ -129,7 +131,7 @@ class StreamSettings:
     period: Annotated[RowCount | None, option("ROWS", "the best of 7, 12, 24 and 168")] = None
     horizon: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
     only_steps: Annotated[tuple[RowCount, ...], option("ROWS ...", "all up to the horizon")] = ()
-    loss: Literal["squared", "gaussian", "classes"] = "squared"
+    loss: Annotated[str, option("{squared,gaussian,classes,absolute,quantile:Q}", "squared")] = "squared"
     known_future: Annotated[tuple[str, ...] | None, NAMES] = None
     holidays: Annotated[str | None, option("COUNTRY", "none")] = None
     interval: Annotated[tuple[Level, ...], LEVELS] = ()
@@ -153,12 +155,20 @@ class StreamSettings:
         for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         object.__setattr__(self, "interval", tuple(sorted(set(self.interval))))
+        if self.loss not in ROW_LOSSES and self.quantile is None:
+            names = ", ".join([*ROW_LOSSES, "absolute", "quantile:Q"])
+            raise SettingsError(f"loss is {self.loss!r}, but it must be one of {names}, with Q from 0 to 1.")
         if self.only_steps:
             steps = tuple(sorted(set(self.only_steps)))
             if self.horizon not in (1, steps[-1]):
                 raise SettingsError(f"horizon is {self.horizon}, but only_steps is {steps}. Choose one of the two.")
             object.__setattr__(self, "only_steps", steps)
             object.__setattr__(self, "horizon", steps[-1])
+
+    @property
+    def quantile(self) -> float | None:
+        """The quantile that is forecast instead of the mean; None for other losses."""
+        return quantile_of(self.loss)
 
     @property
     def steps(self) -> tuple[int, ...]:

@@ -11,8 +11,9 @@ from msgspec.structs import asdict
 
 from norewind.core.trees import Tree, concatenate_trees, copy_arrays, floats_norm
 from norewind.errors import Diverged
-from norewind.learners.learner import BaseLearner, Learner
+from norewind.learners.learner import BaseLearner, Forecasts, Learner
 from norewind.scoring.divergence import DETECTION_SAMPLES, DivergenceDetector
+from norewind.scoring.drift import MemberWeights
 from norewind.scoring.metrics import next_line
 from norewind.scoring.score import Outputs, Score
 from norewind.scoring.tally import Tally
@@ -82,6 +83,7 @@ class Training:
         self.run = saved.restore(run) if saved else copy_arrays(run)
         self.tally = Tally(**entries.get("tally", {}))
         self.divergence = DivergenceDetector(**entries.get("divergence", {}))
+        self.weights = MemberWeights(**entries.get("weights", {}))
         # A fleet stores its keys in the folder itself, in their state at each checkpoint.
         if folder:
             learner.keep_in(folder, self.tally.samples)
@@ -248,6 +250,8 @@ class Training:
             rows = slice(steps.start * self.window, steps.stop * self.window)
             part, seen = jax.tree.map(lambda leaf, rows=rows: leaf[rows], (taken, outputs))
             self.tally.add(losses[steps], rows.stop - rows.start, self.score.add(part, seen))
+            if isinstance(seen, Forecasts) and seen.weights is not None:
+                self.weights.add(seen.weights)
             start = steps.stop
             if steps.stop - steps.start == left:
                 line = self._line()
@@ -270,7 +274,9 @@ class Training:
     def _line(self) -> dict[str, Any]:
         """Return the line of metrics that ends here, and start a new interval."""
         state = self._states.pop(self.tally.samples, None) or self._state()
-        return {**self.tally.end_interval(), **self.score.end_interval(), **state}
+        line = {**self.tally.end_interval(), **self.score.end_interval(), **state}
+        self.weights.add_line(line, self.learner.member_names)
+        return line
 
     def _state(self) -> dict[str, Any]:
         """Return the entries of a line of metrics that describe the run."""
@@ -286,9 +292,9 @@ class Training:
         self.update_metrics()
         if not self.tally.interval[0]:
             return None
-        before = deepcopy((self.tally, self.score.state))
+        before = deepcopy((self.tally, self.score.state, self.weights))
         line = self._line()
-        self.tally, self.score.state = before
+        self.tally, self.score.state, self.weights = before
         return line
 
     def publish(self, line: dict[str, Any]) -> None:
@@ -319,7 +325,7 @@ class Training:
             self.hooks.predictions(entries)
 
     def usual_so_far(self) -> np.ndarray | None:
-        """Return what `Score.anomaly_scores` compares the next row with, after all rows that wait for their window."""
+        """Return what `RowScore.anomaly_entries` compares the next row with, after those that wait for their window."""
         if self._unnoted:
             self._note_rows(*concatenate_trees([(taken, made) for taken, _, made in self._unscored[-self._unnoted :]]))
         waiting, noted = self.windowed.partial_window, self.windowed.predicted_early
@@ -370,6 +376,7 @@ class Training:
             "tally": asdict(self.tally),
             "score": deepcopy(asdict(self.score.state)),
             "divergence": asdict(self.divergence),
+            "weights": asdict(self.weights),
         }
 
     def snapshot(self) -> SavedRun:

@@ -11,7 +11,7 @@ from run_folders import MODEST, assert_rejected, everything, norewind
 from norewind.forecasting import load
 from norewind.forecasting.forecasts import forecast
 from norewind.learners.horizon import PERIODS
-from norewind.scoring.row_score import ERROR_DECAY
+from norewind.scoring.compare_rows import ERROR_DECAY
 from norewind.training.folder import saved_run
 from norewind.training.log import read_log
 

@@ -62,7 +62,7 @@ class Given(Learner):
 
 
 def learner(steps=STEPS, *, gaussian=False, member=True, known=(0, 1)):
-    members = [Member(Given(steps), np.zeros(1, int), 2)] if member else []
+    members = [Member(Given(steps), np.zeros(1, int), ("first", "second"))] if member else []
     return NumberMixture(2, 2, steps=steps, models=MODELS, members=members, known=known, gaussian=gaussian)
 
 
@@ -311,7 +311,7 @@ def test_the_variance_of_a_mixture_includes_how_far_its_means_are_apart(scale):
     weights = shares / shares.sum(axis=0)
     mean, variance = np.empty(2), np.empty(2)
     performance = expert_weights.Performance(variances, records, np.zeros((3, 2)))
-    expert_weights.mix_densities(performance, forecasts, mean, variance)
+    expert_weights.mix_densities(performance, forecasts, mean, variance, np.empty((3, 2)))
     expected = (weights * forecasts).sum(axis=0)
     np.testing.assert_allclose(mean, expected, rtol=1e-12)
     np.testing.assert_allclose(variance, (weights * (variances + (forecasts - expected) ** 2)).sum(axis=0), rtol=1e-12)

@@ -31,7 +31,7 @@ def learner_of(targets=1, shape=HOURLY):
 
 
 def member_of(learner):
-    return Member(learner, learner.init(), learner.forecasts)
+    return Member(learner, learner.init(), learner.names)
 
 
 @pytest.mark.parametrize("targets", [1, 2])

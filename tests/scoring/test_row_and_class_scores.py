@@ -8,7 +8,8 @@ from msgspec.structs import asdict
 
 from norewind.learners.learner import Forecasts
 from norewind.scoring.class_score import ClassScore
-from norewind.scoring.row_score import ERROR_DECAY, MAX_ERROR, PERIODS, RowScore
+from norewind.scoring.compare_rows import ERROR_DECAY, MAX_ERROR
+from norewind.scoring.row_score import PERIODS, RowScore
 from norewind.scoring.text_score import LineScore
 from norewind.storage.checkpoint import CheckpointError
 from norewind.streams import Samples

@@ -25,7 +25,7 @@ def test_bytes_and_what_follows():
     assert bytes(xs.tolist()) == b"abcd"
     assert bytes(targets.tolist()) == b"bcd\n"
     assert xs.dtype == targets.dtype == np.int32
-    assert rest == [None] * 8
+    assert rest == [None] * 9
     assert stream.decode(stream.encode("aé")) == "aé".encode()
 
 

@@ -60,7 +60,16 @@ function ticks(low, high, count) {
   return found;
 }
 
-function frame(svg, xs, ys) {
+// Powers of ten, with 2 and 5 times them if there are few.
+function logTicks(low, high) {
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+    for (const part of high < 1000 * low ? [1, 2, 5] : [1]) found.push(part * 10 ** power);
+  }
+  return found.filter((at) => at >= low && at <= high);
+}
+
+function frame(svg, xs, ys, { log = false, label = short } = {}) {
   const width = svg.clientWidth || 600;
   const height = svg.clientHeight || 250;
   const room = { left: 52, right: 10, top: 8, bottom: 22 };
@@ -68,14 +77,15 @@ function frame(svg, xs, ys) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const scale = ([low, high], from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
   const x = scale(xs, room.left, width - room.right);
-  const y = scale(ys, height - room.bottom, room.top);
-  for (const at of ticks(ys[0], ys[1], Math.max(2, height / 60))) {
+  const linear = scale(log ? ys.map(Math.log) : ys, height - room.bottom, room.top);
+  const y = log ? (value) => linear(Math.log(Math.max(value, ys[0]))) : linear;
+  for (const at of log ? logTicks(...ys) : ticks(ys[0], ys[1], Math.max(2, height / 60))) {
     svg.append(draw("line", { class: "grid", x1: room.left, x2: width - room.right, y1: y(at), y2: y(at) }));
     svg.append(draw("text", { x: room.left - 6, y: y(at) + 4, "text-anchor": "end", text: short(at) }));
   }
   for (const at of ticks(xs[0], xs[1], Math.max(2, width / 130))) {
     const anchor = x(at) > width - 40 ? "end" : "middle";
-    svg.append(draw("text", { x: x(at), y: height - 5, "text-anchor": anchor, text: short(at) }));
+    svg.append(draw("text", { x: x(at), y: height - 5, "text-anchor": anchor, text: label(at) }));
   }
   return { x, y, bottom: height - room.bottom };
 }
@@ -131,9 +141,11 @@ function showLoss() {
   // The first losses may be very large: values far above nearly all others are cut off.
   const values = shown.flatMap(([name]) => lines.map((entry) => entry[name])).filter(isNumber).sort((a, b) => a - b);
   const most = values[Math.floor(0.97 * (values.length - 1))];
-  const ys = spread(values.filter((value) => value <= most * 1.5 + 1e-9));
-  if (values[0] >= 0) ys[0] = Math.max(0, ys[0]);
-  const { x, y } = frame(get("loss"), [lines[0].samples, last], ys);
+  const log = values[0] > 0 && values[values.length - 1] > 20 * values[0];
+  const ys = log ? [values[0], values[values.length - 1]] : spread(values.filter((value) => value <= most * 1.5 + 1e-9));
+  if (!log && values[0] >= 0) ys[0] = Math.max(0, ys[0]);
+  const { x, y, bottom } = frame(get("loss"), [lines[0].samples, last], ys, { log, label: timeOf(lines) });
+  markDrift(get("loss"), lines, x, bottom);
   for (const [name, , kind] of shown.slice().reverse()) {
     const points = lines.map((entry) => [x(entry.samples), isNumber(entry[name]) ? Math.max(y(entry[name]), 2) : null]);
     line(get("loss"), points, kind);
@@ -148,6 +160,56 @@ function showLoss() {
       + `${short(latest.loss)} against ${short(latest[best[0]])}.`;
   }
   get("loss-words").textContent = text;
+}
+
+// The time at a number of samples, if the table has times.
+function timeOf(lines) {
+  if (!lines.every((entry) => entry.time)) return short;
+  return (samples) => {
+    const text = String((lines.find((entry) => entry.samples >= samples) || lines[lines.length - 1]).time);
+    return text.slice(0, 16).replace("T", " ");
+  };
+}
+
+function markDrift(svg, lines, x, bottom) {
+  for (const alarm of lines.flatMap((entry) => entry.drift || [])) {
+    if (alarm.sample >= lines[0].samples) svg.append(draw("line", { class: "drift", x1: x(alarm.sample), x2: x(alarm.sample), y1: 8, y2: bottom }));
+  }
+}
+
+// The members of a mixture.
+
+const AREAS = 6;
+
+function showMembers() {
+  const lines = run.metrics.filter((entry) => entry.weights);
+  get("members-section").hidden = lines.length < 2;
+  if (lines.length < 2) return;
+  const totals = {};
+  lines.forEach((entry, place) => {
+    const rows = entry.samples - (place ? lines[place - 1].samples : 0);
+    for (const [name, weight] of Object.entries(entry.weights)) totals[name] = (totals[name] || 0) + rows * weight;
+  });
+  const names = Object.keys(totals).sort((a, b) => totals[b] - totals[a]).slice(0, AREAS);
+  const svg = get("members");
+  const { x, y, bottom } = frame(svg, [0, lines[lines.length - 1].samples], [0, 1], { label: timeOf(lines) });
+  lines.forEach((entry, place) => {
+    const from = x(place ? lines[place - 1].samples : 0);
+    let below = 0;
+    names.forEach((name, number) => {
+      const weight = entry.weights[name] || 0;
+      svg.append(draw("rect", { class: `area${number}`, x: from, width: Math.max(x(entry.samples) - from, 0.3), y: y(below + weight), height: y(below) - y(below + weight) }));
+      below += weight;
+    });
+  });
+  markDrift(svg, lines, x, bottom);
+  const latest = lines[lines.length - 1].weights;
+  get("members-legend").replaceChildren(...names.map((name, number) => make("span", {},
+    make("span", { class: `swatch block area${number}` }), `${name}: ${Math.round(100 * (latest[name] || 0))} %`)));
+  const alarms = run.metrics.flatMap((entry) => entry.drift || []);
+  const describe = (alarm) => `row ${short(alarm.sample)}${alarm.time ? ` (${alarm.time})` : ""}: `
+    + (alarm.of === "errors" ? `larger errors of ${alarm.column}, from about row ${short(alarm.since)} on` : "other members carry the forecasts");
+  get("drift-words").textContent = alarms.length ? `Drift. ${alarms.slice(-3).map(describe).join("; ")}.` : "No drift.";
 }
 
 // The latest data.
@@ -292,6 +354,7 @@ function showStatus() {
     tile("Divergence", now.diverged ? "diverged" : now.divergence ?? "–",
       now.diverged ? now.divergence : run.about.stop_if_diverged === false ? "turned off" : `carry ${short(latest.carry)} of ${short(run.about.carry_limit)}`, trouble ? "bad" : "good"),
   ];
+  if (isNumber(latest.alarms)) tiles.push(tile("Drift", short(latest.alarms), "alarms since the start"));
   if (isNumber(now.queue)) tiles.push(tile("Waiting", short(now.queue), `rows to learn from; ${short(now.waiting ?? 0)} awaiting labels`));
   else if ("silent" in now) tiles.push(tile("Latest line", isNumber(now.silent) ? ago(now.silent) : "–", "of metrics"));
   for (const [name, what] of Object.entries(run.about.tiles)) {
@@ -320,7 +383,7 @@ function showAbout() {
   get("rows-title").textContent = isText() ? "Latest symbols" : "Latest rows with their forecasts";
 }
 
-function show() { showStatus(); showLoss(); showRows(); }
+function show() { showStatus(); showLoss(); showMembers(); showRows(); }
 
 // Events.
 
@@ -343,7 +406,7 @@ function connect() {
     remember(news.status);
     if (view.paused) return;
     showStatus();
-    if (news.metrics.length) showLoss();
+    if (news.metrics.length) { showLoss(); showMembers(); }
     if (news.rows.length) showRows();
   });
   events.addEventListener("error", () => link(events.readyState === EventSource.CLOSED ? "ended" : "reconnecting", "bad"));

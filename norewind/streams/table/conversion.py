@@ -13,7 +13,7 @@ import numpy as np
 from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
 from norewind.streams.table.calendar_entries import wall_clock
-from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, READERS, Kind, number_of
+from norewind.streams.table.columns import CATEGORIES, MAX_NUMBER, READERS, Kind, as_time, number_of
 
 NUMBER_TYPES = {float, int, type(None)}
 # Returns the value of a column in a row.
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
         values: the numbers of the columns in use as float64 of shape (rows, columns), NaN where missing.
         lines: the line number of each row; None if they are not from a source.
         copied: the columns to copy, as JSON text.
-        times: the times of the latest rows, as they were sent.
+        times: the times of the rows, as they were sent; empty if the table has none.
         keys: the keys of the rows.
         moments: the times of all rows as `wall_clock` returns them, if they are needed.
     """
@@ -38,6 +38,12 @@ class Rows(NamedTuple):
     times: Sequence[Any] = ()
     keys: Sequence[bytes] = ()
     moments: Sequence[float] = ()
+
+    def times_as_text(self) -> np.ndarray | None:
+        """Return the time of each row as text, "" if it has none; None if the table has no times."""
+        texts = np.full(len(self.times), "", object)
+        texts[:] = ["" if time is None else str(time) for time in map(as_time, self.times)]
+        return texts if len(texts) == len(self.values) > 0 else None
 
 
 def joined_rows(parts: Sequence[Rows]) -> Rows:
@@ -167,7 +173,7 @@ class Conversion:
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
         times = () if self._clock is None else list(map(self._getters[self._clock], rows))
         moments = list(map(wall_clock, times)) if self._has_calendar else ()
-        return Rows(values, lines, copied, times[-KEPT_TIMES:], keys, moments), passed
+        return Rows(values, lines, copied, times, keys, moments), passed
 
     def values(self, rows: Sequence[Any], *, new: bool = True) -> np.ndarray:
         """Return the numbers of rows as float64 of shape (rows, columns).

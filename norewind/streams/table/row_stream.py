@@ -326,11 +326,11 @@ class RowStream(SourceStream):
 
     def _samples(self, rows: Rows, copied: np.ndarray | None, ahead: np.ndarray) -> Samples:
         """Return rows as samples, with what is planned for the rows after them."""
-        scaled = self._moment.scaled(self.layout, self.outlook, rows, ahead)
-        self._latest_times.extend(map(columns.as_time, rows.times))
+        scaled, named = self._moment.scaled(self.layout, self.outlook, rows, ahead), self._named(rows.values)
+        self._latest_times.extend(map(columns.as_time, rows.times[-KEPT_TIMES:]))
         if self.outlook.columns and len(rows.values):
             self._plan = [[None if value != value else value for value in row] for row in ahead.tolist()]
-        return Samples(*scaled, lines=rows.lines, copied=copied, named=self._named(rows.values))
+        return Samples(*scaled, lines=rows.lines, copied=copied, named=named, times=rows.times_as_text())
 
     @property
     def _moment(self) -> Moment:
@@ -368,7 +368,7 @@ class RowStream(SourceStream):
         scaled = [moment.scaled(self.layout, self.outlook, part, ahead, mode=PREVIEW) for part in parts]
         scaled = map(np.concatenate, zip(*scaled, strict=True))
         named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
-        return Samples(*scaled, copied=self._copies(parsed), named=named)
+        return Samples(*scaled, copied=self._copies(parsed), named=named, times=parsed.times_as_text())
 
     def _copies(self, rows: Rows) -> np.ndarray | None:
         return np.array(rows.copied, object) if self._copied else None

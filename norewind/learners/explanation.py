@@ -1,0 +1,175 @@
+"""What the forecasts of a mixture come from: the weights of its members, and the parts that add up to a forecast."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from norewind.learners import expert_weights
+from norewind.learners.linear import LinearPlan, LinearRun, model_at
+
+if TYPE_CHECKING:
+    from norewind.learners.number_mixture import NumberMixture, NumberMixturePlan, NumberMixtureRun
+
+
+class ForecastPart(NamedTuple):
+    """What a part of a forecast comes from.
+
+    Attributes:
+        input: the index of an input; -1 for a constant, or for a member whose forecast cannot be divided.
+        ago: how many rows before the latest one.
+        change: since when the part counts the change of the input, not its value; empty for the value.
+        member: the name of a member whose forecast cannot be divided.
+    """
+
+    input: int = -1
+    ago: int = 0
+    change: str = ""
+    member: str = ""
+
+
+# The parts of a forecast: their values for all outputs add up to it. Empty if it cannot be divided.
+Divided = dict[ForecastPart, np.ndarray]
+
+
+class Explanation(NamedTuple):
+    """What the latest forecasts of a learner of rows come from.
+
+    Forecasts are of all steps and targets side by side, the nearest step first, in standard deviations from the mean.
+
+    Attributes:
+        names: the names of the members.
+        weights: their weights in the forecasts (members, outputs).
+        parts: what the forecasts come from. These numbers add up to the forecast of each output, up to rounding.
+        periods: the periods of the series in rows, the short and the long one; 0 for none.
+    """
+
+    names: tuple[str, ...]
+    weights: np.ndarray
+    parts: dict[ForecastPart, np.ndarray]
+    periods: tuple[int, ...] = ()
+
+
+def explain_numbers(
+    mixture: "NumberMixture", run: "NumberMixtureRun", members: Sequence["Divided"] = ()
+) -> Explanation | None:
+    """Explain the latest forecasts of a mixture for numbers; None before the first row.
+
+    Forecasts of the same row (step 0) are explained as they would be made now, after learning from that row.
+
+    Args:
+        mixture: the mixture.
+        run: its state, which stays unchanged.
+        members: the parts of the forecasts of its members, which are the last experts.
+    """
+    row = int(run.linear.rows[0]) - 1
+    if row < 0:
+        return None
+    made = run.waiting[row % len(run.waiting)].astype(np.float64)
+    divided = {expert: dict(parts) for expert, parts in divided_forecasts(mixture.plan, run, row)}
+    divided |= {mixture.experts - len(members) + place: parts for place, parts in enumerate(members) if parts}
+    for expert, parts in divided.items():
+        if not np.isnan(made[expert]).any():
+            made[expert] = np.clip(sum(parts.values()), -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
+    mean, variance, weights = np.empty(mixture.outputs), np.empty(mixture.outputs), np.empty(made.shape)
+    expert_weights.mix_densities(run.performance, made, mean, variance, weights)
+    found: dict[ForecastPart, np.ndarray] = {}
+    for expert, name in enumerate(mixture.member_names):
+        forecast = np.where(weights[expert] > 0, made[expert], 0.0)
+        parts = {part: np.where(weights[expert] > 0, values, 0.0) for part, values in divided.get(expert, {}).items()}
+        # What is left is a forecast that cannot be divided, or that was limited.
+        rest = forecast - sum(parts.values(), np.zeros(mixture.outputs))
+        if expert not in divided or np.abs(rest).max() > 1e-9:
+            parts[ForecastPart(member=name)] = rest
+        for part, values in parts.items():
+            found[part] = found.get(part, 0.0) + weights[expert] * values
+    return Explanation(mixture.member_names, weights, found, tuple(run.seasons.periods.tolist()))
+
+
+def divided_forecasts(
+    plan: "NumberMixturePlan", run: "NumberMixtureRun", row: int
+) -> Iterator[tuple[int, list[tuple[ForecastPart, np.ndarray]]]]:
+    """Divide the forecasts of the mean, of the simple rules and of least squares, which are sums over past values.
+
+    Args:
+        plan: the constants of the mixture.
+        run: its state.
+        row: the number of the latest row.
+
+    Returns:
+        The number of each of these experts, and its parts: their values for all outputs add up to its forecast.
+    """
+    outputs, rules = run.waiting.shape[2], len(plan.rules)
+    yield 0, [(ForecastPart(), np.zeros(outputs))]
+    of_rules = [_parts_of_rule(plan, run, rule, row, outputs) for rule in range(rules)]
+    yield from ((1 + rule, parts) for rule, parts in enumerate(of_rules))
+    for number, base in enumerate(plan.bases.tolist()):
+        change = _change_seen(plan, run, base)
+        parts = list(parts_of_linear(LinearPlan(*plan[:6]), run.linear, number, row, (plan.known, plan.others), change))
+        yield 1 + rules + number, _added(parts + (of_rules[base] if base >= 0 else []))
+
+
+def _parts_of_rule(
+    plan: "NumberMixturePlan", run: "NumberMixtureRun", rule: int, row: int, outputs: int
+) -> list[tuple[ForecastPart, np.ndarray]]:
+    """Return the past values that a rule repeats, as `write_rule` does."""
+    period, differences = plan.rules[rule].tolist()
+    if period < 0:
+        period = int(run.seasons.periods[-period - 1]) or row + 1
+    past, width, parts = run.past, len(plan.known), []
+    for output in range(outputs if period <= row else 0):
+        step, target = max(int(plan.steps[output // width]), 1), output % width
+        seasons = -(-step // period) * period if period else step
+        terms = [(seasons - step, 1.0)]
+        if differences:
+            terms += [(0, float(seasons // period)), (period, -float(seasons // period))]
+        for ago, factor in terms:
+            values = np.zeros(outputs)
+            values[output] = factor * past[(row - ago) % len(past), target]
+            parts.append((ForecastPart(int(plan.known[target]), ago), values))
+    return _added(parts)
+
+
+def parts_of_linear(
+    plan: LinearPlan, run: LinearRun, number: int, row: int, inputs: tuple[np.ndarray, np.ndarray], change: str
+) -> Iterator[tuple[ForecastPart, np.ndarray]]:
+    """Return the products of the weights and the features of a linear model, output by output.
+
+    Args:
+        plan: the constants of the models.
+        run: their state.
+        number: the number of the model.
+        row: the number of the latest row.
+        inputs: the indices of its own inputs and of the others.
+        change: what it sees of its own inputs; empty for their values.
+    """
+    (known, others), model = inputs, model_at(plan, run, number)
+    features, last = int(plan.sizes[number, 0]), int(plan.sizes[number, 5])
+    seen = model.past[row % len(model.past), 0]
+    for place in range(features):
+        if place == 0:
+            part = ForecastPart()
+        elif place < last:
+            part = ForecastPart(int(known[(place - 1) % plan.own]), (place - 1) // plan.own, change)
+        else:
+            part = ForecastPart(int(others[(place - last) % len(others)]), (place - last) // len(others))
+        yield part, model.weights[:, place] * seen[place]
+
+
+def _change_seen(plan: "NumberMixturePlan", run: "NumberMixtureRun", base: int) -> str:
+    """Return which changes of the targets a linear model sees; empty if it sees their values."""
+    if base < 0:
+        return ""
+    season, differences = (-plan.rules[base, 0], plan.rules[base, 1]) if base >= 0 else (0, 0)
+    if season <= 0:
+        return "the row before"
+    ago = f"{run.seasons.periods[season - 1]} rows before"
+    return f"{ago}, since the row before" if differences else ago
+
+
+def _added(parts: list[tuple[ForecastPart, np.ndarray]]) -> list[tuple[ForecastPart, np.ndarray]]:
+    """Add up the values of the same part."""
+    found: dict[ForecastPart, np.ndarray] = {}
+    for part, values in parts:
+        found[part] = found[part] + values if part in found else values
+    return list(found.items())
