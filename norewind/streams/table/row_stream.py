@@ -327,10 +327,11 @@ class RowStream(SourceStream):
     def _samples(self, rows: Rows, copied: np.ndarray | None, ahead: np.ndarray) -> Samples:
         """Return rows as samples, with what is planned for the rows after them."""
         scaled = self._moment.scaled(self.layout, self.outlook, rows, ahead)
-        self._latest_times.extend(map(columns.as_time, rows.times[-KEPT_TIMES:]))
+        self._latest_times += map(columns.as_time, rows.times[-KEPT_TIMES:])
         if self.outlook.columns and len(rows.values):
             self._plan = [[None if value != value else value for value in row] for row in ahead.tolist()]
-        return Samples(*scaled, rows.lines, copied, None, self._named(rows.values), rows.times_as_text())
+        named, when = self._named(rows.values), rows.times_as_text()
+        return Samples(*scaled, lines=rows.lines, copied=copied, named=named, times=when)
 
     @property
     def _moment(self) -> Moment:
