@@ -201,7 +201,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         bad=settings.bad,
         calendar=is_auto and not is_class and settings.key is None,
         holidays=settings.holidays,
-        known_future=settings.known_future,
+        known_future=settings.known_future or (),
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
