@@ -237,14 +237,14 @@ class RowScore(NumberScore):
             usual: what they are compared with; by default all rows so far.
 
         Returns:
-            For each row its `anomaly`, a score from 0 to 1 with nine digits. If it is above 0 and there are several
-            targets, `unusual` is the name of the one that it is due to.
+            For each row its `anomaly`, a score from 0 to 1 with nine digits. If there are several targets, `unusual` is
+            the name of the one that it is due to; None if the score is 0.
         """
         usual = self.state.anomalies if usual is None else usual
         found = scores_and_columns(usual.copy(), *self._values_and_errors(samples, outputs))
         for score, column in zip(*(part.tolist() for part in found), strict=True):
             entry: dict[str, Any] = {"anomaly": round(score, 9)}
-            yield entry | ({"unusual": self.columns[column]} if score > 0 and len(self.columns) > 1 else {})
+            yield entry | ({"unusual": self.columns[column] if score > 0 else None} if len(self.columns) > 1 else {})
 
     def _values_and_errors(self, samples: Samples, outputs: Forecasts) -> tuple[np.ndarray, np.ndarray]:
         return samples.values[:, : len(self.columns)], self.predictions_and_errors(samples, outputs)[1]
