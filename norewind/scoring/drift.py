@@ -222,5 +222,5 @@ class MemberWeights(msgspec.Struct, forbid_unknown_fields=True):
             line["weights"] = {name: weight for name, weight in shown.items() if weight >= 0.01}
             self.sums, self.latest, self.rows = [], weights.tolist(), float(rows)
         self.alarms += len(line.get("drift", []))
-        if self.alarms:
+        if self.alarms or "weights" in line:
             line["alarms"] = self.alarms

@@ -91,11 +91,11 @@ def default_interrupts():
 
 
 def places(call, every):
-    """The numbers of the places in a call; a few of them unless `every`."""
+    """The numbers of the places in a call; a few of them, with the last one, unless `every`."""
     with Interrupted() as counted:
         call()
     assert counted.count > 10
-    return range(1, counted.count + 1, 1 if every else max(1, counted.count // FEW))
+    return reversed(range(counted.count, 0, -1 if every else -max(1, counted.count // FEW)))
 
 
 def lock_is_free(guard):

@@ -31,9 +31,8 @@ def forecasts_of(series, quantile, steps=(1,)):
     _, losses, outputs = learner.scan(start, xs, targets)
     errors = targets - outputs.due
     known = np.arange(len(xs))[:, None] >= np.array(steps)
-    np.testing.assert_allclose(
-        losses[max(steps) :], (pinball(errors, quantile) / 2).sum(axis=1)[max(steps) :], rtol=1e-5
-    )
+    expected = (pinball(errors.astype(np.float64), quantile) / 2).sum(axis=1)
+    np.testing.assert_allclose(losses[max(steps) :], expected[max(steps) :], rtol=1e-5)
     return errors, known
 
 

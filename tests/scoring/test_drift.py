@@ -116,4 +116,4 @@ def test_a_change_of_members_is_an_alarm_and_a_small_one_is_not():
     assert [line["weights"]["network"] for line in lines] == [0.1, 0.4, 0.95, 0.95]
     assert ["drift" in line for line in lines] == [False, False, True, False]
     assert lines[2]["drift"] == [{"sample": 600, "of": "members", "time": "t600"}]
-    assert [line.get("alarms") for line in lines] == [None, None, 1, 1]
+    assert [line.get("alarms") for line in lines] == [0, 0, 1, 1]

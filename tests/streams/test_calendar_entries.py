@@ -1,11 +1,12 @@
 """The calendar of the rows to come: it is that of the standard library, and equals that of the rows once they come."""
 
+import os
 from datetime import date, datetime, timedelta
 
 import numpy as np
 import pytest
 
-from norewind.streams import ReadOptions, RowStream
+from norewind.streams import ReadOptions, RowStream, Source
 from norewind.streams.table.calendar_entries import civil_of, days_of, entries_for, spacing, wall_clock
 from norewind.streams.table.python_rows import PythonRows
 from norewind.streams.table.row_outlook import outlook_of
@@ -118,3 +119,15 @@ def test_a_named_time_changes_nothing():
     unnamed = RowStream(PythonRows(rows), **options).take(150)
     named = RowStream(PythonRows(rows), inputs=["time", "load"], targets=["load"], **options).take(150)
     np.testing.assert_array_equal(named.xs, unnamed.xs)
+
+
+def test_a_pipe_that_is_silent_gives_no_rows_with_a_calendar():
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb", 0) as pipe:
+        pipe.write(b"time,load\n" + b"".join(b"2024-01-01T%02d:00,%d\n" % (hour, hour % 5) for hour in range(24)))
+        with RowStream(Source(reader), steps=STEPS, read_options=ReadOptions(calendar=True)) as stream:
+            rows, none = stream.take(24, 1.0), stream.take(5, 0.01)
+    assert none.xs.shape == (0, rows.xs.shape[1])
+    assert rows.times[:2].tolist() == ["2024-01-01T00:00", "2024-01-01T01:00"]
+    # An array too, so that both can be joined.
+    assert len(none.times) == 0

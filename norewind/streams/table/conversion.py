@@ -39,11 +39,17 @@ class Rows(NamedTuple):
     keys: Sequence[bytes] = ()
     moments: Sequence[float] = ()
 
-    def times_as_text(self) -> np.ndarray | None:
-        """Return the time of each row as text, "" if it has none; None if the table has no times."""
-        texts = np.full(len(self.times), "", object)
+    def times_as_text(self, clock: str | None) -> np.ndarray | None:
+        """Return the time of each row as text, "" if it has none; None if the table has no times.
+
+        Args:
+            clock: the column of times; None if there is none.
+        """
+        if clock is None:
+            return None
+        texts = np.full(len(self.values), "", object)
         texts[:] = ["" if time is None else str(time) for time in map(as_time, self.times)]
-        return texts if len(texts) == len(self.values) > 0 else None
+        return texts
 
 
 def joined_rows(parts: Sequence[Rows]) -> Rows:

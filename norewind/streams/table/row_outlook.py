@@ -72,7 +72,7 @@ class Outlook(NamedTuple):
             plans: the values known in advance (rows, 1 + steps, columns).
         """
         blocks = np.concatenate([calendar, plans], axis=2).astype(np.float32)
-        return np.concatenate([xs, blocks.reshape(len(xs), -1)], axis=1)
+        return np.concatenate([xs, blocks.reshape(len(xs), blocks.shape[1] * blocks.shape[2])], axis=1)
 
 
 def plans_of(own: np.ndarray, ahead: np.ndarray, steps: np.ndarray) -> np.ndarray:

@@ -330,7 +330,7 @@ class RowStream(SourceStream):
         self._latest_times.extend(map(columns.as_time, rows.times[-KEPT_TIMES:]))
         if self.outlook.columns and len(rows.values):
             self._plan = [[None if value != value else value for value in row] for row in ahead.tolist()]
-        return Samples(*scaled, lines=rows.lines, copied=copied, named=named, times=rows.times_as_text())
+        return Samples(*scaled, lines=rows.lines, copied=copied, named=named, times=rows.times_as_text(self.clock))
 
     @property
     def _moment(self) -> Moment:
@@ -368,7 +368,7 @@ class RowStream(SourceStream):
         scaled = [moment.scaled(self.layout, self.outlook, part, ahead, mode=PREVIEW) for part in parts]
         scaled = map(np.concatenate, zip(*scaled, strict=True))
         named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
-        return Samples(*scaled, copied=self._copies(parsed), named=named, times=parsed.times_as_text())
+        return Samples(*scaled, copied=self._copies(parsed), named=named, times=parsed.times_as_text(self.clock))
 
     def _copies(self, rows: Rows) -> np.ndarray | None:
         return np.array(rows.copied, object) if self._copied else None
