@@ -78,3 +78,13 @@ class Moment(NamedTuple):
         *before, last = self.times or [None]
         steps = np.concatenate([[step], step + layout.steps])
         return outlook.added_to(xs, outlook.calendar(before, [wall_clock(last)], steps)[:, 1:], plans)[0]
+
+
+def one_by_one(rows: Rows) -> list[Rows]:
+    """Return each of several rows alone.
+
+    Args:
+        rows: the rows.
+    """
+    places = [slice(i, i + 1) for i in range(len(rows.values))]
+    return [rows._replace(values=rows.values[place], moments=rows.moments[place]) for place in places]

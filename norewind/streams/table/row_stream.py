@@ -16,7 +16,7 @@ from norewind.streams.table.column_choice import ColumnChoice
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import ReadOptions
-from norewind.streams.table.moment import Moment
+from norewind.streams.table.moment import Moment, one_by_one
 from norewind.streams.table.parsing import RowReader
 from norewind.streams.table.row_outlook import Outlook, outlook_of
 from norewind.streams.table.row_position import check_row_position
@@ -362,13 +362,11 @@ class RowStream(SourceStream):
         """
         moment = moment or self._moment
         parsed, _ = self._reader.conversion.convert(self._reader.from_dicts(rows), None, new=False)
-        ahead, place = moment.plan_after_next(self.outlook), range(len(rows))
-        alone = [parsed._replace(values=parsed.values[i : i + 1], moments=parsed.moments[i : i + 1]) for i in place]
-        parts = alone if self.outlook.width else [parsed]
+        ahead, parts = moment.plan_after_next(self.outlook), one_by_one(parsed) if self.outlook.width else [parsed]
         scaled = [moment.scaled(self.layout, self.outlook, part, ahead, mode=PREVIEW) for part in parts]
-        scaled = map(np.concatenate, zip(*scaled, strict=True))
+        joined = map(np.concatenate, zip(*scaled, strict=True)) if len(scaled) > 1 else scaled[0]
         named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
-        return Samples(*scaled, copied=self._copies(parsed), named=named, times=parsed.times_as_text(self.clock))
+        return Samples(*joined, copied=self._copies(parsed), named=named, times=parsed.times_as_text(self.clock))
 
     def _copies(self, rows: Rows) -> np.ndarray | None:
         return np.array(rows.copied, object) if self._copied else None
