@@ -23,7 +23,9 @@ from scoreboards.series_rivals import rivals_of
 RESULTS = Path("results/series")
 FIRST_ROW = 10
 QUICK_ROWS = 300
-SLOW = ("ETS", "Theta", "AutoARIMA", "LightGBM")
+SLOW = ("ETS", "Theta", "AutoARIMA", "MSTL", "LightGBM")
+# Every series is forecast so many rows ahead, and its own second step.
+STEPS = 1, 6, 24
 OURS = "norewind"
 
 
@@ -77,7 +79,7 @@ def score_series(name: str, series: NumberSeries, folder: Path, without: Sequenc
         without: the methods to leave out.
         budget: the microseconds that a row of the default may take.
     """
-    steps = 1, series.far
+    steps = sorted({*STEPS, series.far})
     methods = {OURS: lambda steps: default_forecasts(series, steps, budget), **rivals_of(series)}
     for method, forecast in methods.items():
         if f"{name}/{method}" in read_records(folder) or method in without:

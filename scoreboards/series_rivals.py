@@ -36,7 +36,9 @@ def seasonal_naive(series: NumberSeries, steps: Sequence[int], period: int) -> n
     return made
 
 
-def ridge_of_lags(series: NumberSeries, steps: Sequence[int], lags: int, ridge: float) -> np.ndarray:
+def ridge_of_lags(
+    series: NumberSeries, steps: Sequence[int], lags: int, ridge: float, calendar: bool = False
+) -> np.ndarray:
     """Forecast by recursive least squares on the latest rows, in units of the deviation so far.
 
     Args:
@@ -44,14 +46,16 @@ def ridge_of_lags(series: NumberSeries, steps: Sequence[int], lags: int, ridge: 
         steps: the steps.
         lags: the number of latest rows.
         ridge: the penalty of the weights.
+        calendar: whether it also sees the phase of the forecast row in each season.
     """
     values, made = series.values, last_value(series, steps)
     first = max(10, int(min(lags, 50)))
     scaled = (values - values[:first].mean()) / (values[:first].std() or 1.0)
     padded = np.concatenate([np.zeros(lags - 1), scaled])
-    features = np.column_stack([np.ones(len(values)), np.lib.stride_tricks.sliding_window_view(padded, lags)])
+    own = np.column_stack([np.ones(len(values)), np.lib.stride_tricks.sliding_window_view(padded, lags)])
     for place, step in enumerate(steps):
-        covariance, weights = np.eye(lags + 1) / ridge, np.zeros(lags + 1)
+        features = np.column_stack([own, _phases(series, step)]) if calendar else own
+        covariance, weights = np.eye(features.shape[1]) / ridge, np.zeros(features.shape[1])
         for t in range(len(values)):
             if t >= step + lags - 1:
                 x = features[t - step]
@@ -62,6 +66,15 @@ def ridge_of_lags(series: NumberSeries, steps: Sequence[int], lags: int, ridge: 
             if t >= step + lags - 1 + first:
                 made[t, place] = features[t] @ weights * (values[:first].std() or 1.0) + values[:first].mean()
     return made
+
+
+def _phases(series: NumberSeries, step: int) -> np.ndarray:
+    """Return indicators of the calendar of the row `step` rows ahead: at most 48 phases of a day or year, 7 of a week."""
+    columns, rows = [], np.arange(len(series.values)) + step
+    for period, most in zip(series.periods, (48, 7), strict=False):
+        bins = min(period, most)
+        columns.append(np.eye(bins)[rows % period * bins // period])
+    return np.column_stack([np.zeros((len(rows), 0)), *columns])
 
 
 def fitted(series: NumberSeries, steps: Sequence[int], name: str) -> np.ndarray:
@@ -93,6 +106,36 @@ def fitted(series: NumberSeries, steps: Sequence[int], name: str) -> np.ndarray:
                 continue
             if np.isfinite(ahead).all():
                 made[t] = [ahead[step - 1] for step in steps]
+    return made
+
+
+def decomposed(series: NumberSeries, steps: Sequence[int]) -> np.ndarray:
+    """Forecast by MSTL: seasons that repeat, decomposed again from time to time, and exponential smoothing of the rest."""
+    models = import_module("statsforecast.models")
+    made, farthest, seasonal, smoother = last_value(series, steps), steps[-1], None, None
+    warnings.simplefilter("ignore")
+    for t in range(10, len(made)):
+        begin = max(0, t + 1 - FITTED_ROWS - 4 * max(series.periods))
+        usable = [period for period in series.periods if 2 * period < t + 1 - begin]
+        if usable and (t in REFITTED or t % REFIT_EVERY == 0):
+            smoother = models.AutoETS(season_length=1, model="ZZN")
+            try:
+                fit = models.MSTL(season_length=usable, trend_forecaster=smoother).fit(series.values[begin : t + 1])
+            except Exception as error:  # a rival that cannot be fitted keeps its previous fit
+                print(f"MSTL: row {t}: {error}")
+                continue
+            smoother = fit.trend_forecaster
+            seasonal = np.zeros(len(made) + farthest)
+            parts = [name for name in fit.model_ if name.startswith("seasonal")]
+            for name, period in zip(parts, sorted(usable), strict=True):
+                cycle = np.empty(period)
+                cycle[np.arange(t + 1 - period, t + 1) % period] = fit.model_[name].to_numpy()[-period:]
+                seasonal += cycle[np.arange(len(seasonal)) % period]
+        if seasonal is not None:
+            rows = slice(max(0, t - 299), t + 1)
+            ahead = smoother.forward(series.values[rows] - seasonal[rows], farthest)["mean"]
+            if np.isfinite(ahead).all():
+                made[t] = [ahead[step - 1] + seasonal[t + step] for step in steps]
     return made
 
 
@@ -138,7 +181,11 @@ def rivals_of(series: NumberSeries) -> dict[str, Callable[[Sequence[int]], np.nd
         for strength, ridge in RIDGES.items():
             name = f"{strength} ridge on {count} lags"
             found[name] = lambda steps, count=count, ridge=ridge: ridge_of_lags(series, steps, count, ridge)
+    name = "weak ridge on 24 lags and calendar"
+    found[name] = lambda steps: ridge_of_lags(series, steps, 24, RIDGES["weak"], calendar=True)
     for name in LONGEST_SEASON:
         found[name] = lambda steps, name=name: fitted(series, steps, name)
+    if series.periods:
+        found["MSTL"] = lambda steps: decomposed(series, steps)
     found["LightGBM"] = lambda steps: boosted_trees(series, steps)
     return found
