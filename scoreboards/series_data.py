@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 # Longer series are cut, so that all alternatives finish in reasonable time.
-LONGEST = 8_000
+LONGEST = 3_000
 HALF_HOURLY, HOURLY, FIVE_MINUTES = (48, 336), (24, 168), (288, 2016)
 
 
