@@ -17,11 +17,21 @@ from norewind.learners.linear import (
     linear_plan,
     linear_row,
     model_at,
+    rescale_model,
     reset_linear,
     restart_model,
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
-from norewind.learners.past_values import changed, init_past, remember_row, write_rule
+from norewind.learners.past_values import (
+    PastValues,
+    changed,
+    choose_units,
+    clip_to_past,
+    convert,
+    init_past,
+    remember_row,
+    write_rule,
+)
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
 # The lags of the targets are divided by their number. Other inputs have fewer.
@@ -91,7 +101,7 @@ class NumberMixtureRun(NamedTuple):
 
     Attributes:
         linear: the linear models.
-        past: a ring of the latest targets.
+        past: the latest targets.
         seasons: the periods of the series.
         waiting: a ring of the experts' forecasts that are waiting for their targets.
         performance: the experts' variances and records.
@@ -99,7 +109,7 @@ class NumberMixtureRun(NamedTuple):
     """
 
     linear: LinearRun
-    past: np.ndarray
+    past: PastValues
     seasons: Seasons
     waiting: np.ndarray
     performance: expert_weights.Performance
@@ -127,6 +137,8 @@ class NumberMixture(RowMixture):
         known: which of the inputs are the latest known targets; empty if they are not among them.
         gaussian: whether to forecast variances as well, as `losses.known_gaussian` expects them.
         periods: at most two periods of the series in rows, if they are known in advance.
+        scales: how many columns follow the inputs. They are the mean of each known target in two parts and its
+            deviation, by which the input is standardised, or there are none.
     """
 
     def __init__(
@@ -140,8 +152,10 @@ class NumberMixture(RowMixture):
         known: Sequence[int] = (),
         gaussian: bool = False,
         periods: Sequence[int] = (),
+        scales: int = 0,
     ):
         super().__init__(members, steps)
+        self.scales = scales
         self.inputs = inputs
         self.targets = targets
         self.gaussian = gaussian
@@ -176,7 +190,8 @@ class NumberMixture(RowMixture):
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
         linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
-        return mixture._replace(linear=linear, past=mixture.past.copy(), outputs=mixture.outputs.copy())
+        past = PastValues(*(part.copy() for part in mixture.past))
+        return mixture._replace(linear=linear, past=past, outputs=mixture.outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
@@ -188,7 +203,7 @@ class NumberMixture(RowMixture):
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
         linear, past, seasons, waiting, performance, rings = mixture
-        run = *linear, past, *seasons, waiting, *performance, rings
+        run = *linear, *past, *seasons, waiting, *performance, rings
         _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due)
         return losses, forecasts
 
@@ -197,7 +212,7 @@ class NumberMixture(RowMixture):
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)
-        for part in (mixture.past, mixture.seasons.seen, mixture.outputs):
+        for part in (mixture.past.values, mixture.seasons.seen, mixture.outputs):
             part[:] = 0
 
 
@@ -216,33 +231,47 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         due: where to write the earlier forecasts of the rows.
     """
     plan = NumberMixturePlan(*plan)
-    seasons, performance = Seasons(*run[7:12]), expert_weights.Performance(*run[13:16])
-    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], seasons, run[12], performance, run[16])
+    past, seasons, performance = PastValues(*run[6:9]), Seasons(*run[9:14]), expert_weights.Performance(*run[15:18])
+    run = NumberMixtureRun(LinearRun(*run[:6]), past, seasons, run[14], performance, run[18])
     steps = plan.steps
     outputs = targets.shape[1]
     learns = len(targets) > 0
     experts, per_step = len(run.performance.recent_losses), outputs // len(steps)
     forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
     shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
+    learned = np.zeros(outputs)
     for t in range(len(xs)):
         row = run.linear.rows[0]
         for i in range(outputs):
             came[i] = targets[t, i] if learns and row >= steps[i // per_step] else np.nan
+        learned[:] = came
         if len(plan.known) > 0:
             _remember(plan, run, row, xs[t], learns)
-        _forecast(plan, run, row, xs[t], came, forecasts)
+            if xs.shape[1] > plan.inputs:
+                _write_values(run.past, row, learned)
+        _forecast(plan, run, row, xs[t], learned, forecasts)
         for i in range(others.shape[1]):
             forecasts[experts - others.shape[1] + i] = others[t, i]
+            if len(plan.known) > 0:
+                convert(forecasts[experts - others.shape[1] + i], run.past.scales)
         rules = 1 + len(plan.rules)
         for e in range(experts):
             asleep = e >= 1 and (e < rules or (e - rules < len(plan.bases) and plan.bases[e - rules] >= 0))
             expert_weights.clip_forecasts(forecasts[e], asleep)
+            if len(plan.known) > 0:
+                clip_to_past(run.past, forecasts[e])
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
-            expert_weights.update_performance(run.performance, before, came)
+            expert_weights.update_performance(run.performance, before, learned)
         expert_weights.mix_densities(run.performance, forecasts, moments[0], moments[1])
         if learns and steps[0] == 0:
-            expert_weights.update_performance(run.performance, forecasts, came)
+            expert_weights.update_performance(run.performance, forecasts, learned)
+        if len(plan.known) > 0:
+            scales = run.past.scales
+            for i in range(outputs):
+                k = i % per_step
+                moments[0, i] = (moments[0, i] * scales[3, k] + (scales[2, k] - scales[0, k])) / scales[1, k]
+                moments[1, i] *= (scales[3, k] / scales[1, k]) ** 2
         if len(shown) == 2:
             expert_weights.encode_variances(moments[1])
         shown[:] = moments[: len(shown)]
@@ -255,10 +284,23 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
 
 
 @kernel
+def _write_values(past, row, targets):
+    """Write the values of a row in place of its targets that are known, in the units of the experts."""
+    values, _, scales = past
+    for i in range(len(targets)):
+        k = i % scales.shape[1]
+        if np.isfinite(targets[i]):
+            targets[i] = (values[row % len(values), k] - scales[2, k]) / scales[3, k]
+
+
+@kernel
 def _remember(plan, run, row, x, learns):
     """Add a row to the past of the targets, and find their periods. A change of a period restarts its experts."""
-    remember_row(run.past, row, x, plan.known)
-    if not learns or not observe_row(run.seasons, run.past[row % len(run.past)]):
+    remember_row(run.past, row, x, plan.known, plan.inputs)
+    factors, summands = np.empty(len(plan.known)), np.empty(len(plan.known))
+    if learns and choose_units(run.past, factors, summands):
+        _rescale(plan, run, factors, summands)
+    if not learns or not observe_row(run.seasons, run.past.values[row % len(run.past.values)]):
         return
     rules = len(plan.rules)
     for rule in range(rules):
@@ -284,14 +326,17 @@ def _forecast(plan, run, row, x, targets, forecasts):
             period = run.seasons.periods[-period - 1]
             period = period if period > 0 else row + 1
         write_rule(run.past, row, steps, period, rules[rule, 1] > 0, forecasts[1 + rule])
-    inputs, errors, first = np.empty(len(x)), np.empty(len(targets)), 1 + len(rules)
+    values, _, scales = run.past
+    for i in range(len(targets) if own > 0 else 0):
+        forecasts[0, i] = (scales[0, i % own] - scales[2, i % own]) / scales[3, i % own]
+    inputs, errors, first = np.empty(plan.inputs), np.empty(len(targets)), 1 + len(rules)
     for i in range(len(plan.others)):
         inputs[own + i] = x[plan.others[i]]
     for i in range(len(plan.sizes)):
         model, made, base = model_at(plan, run.linear, i), forecasts[first + i], plan.bases[i]
         if base < 0:
             for k in range(own):
-                inputs[k] = x[plan.known[k]]
+                inputs[k] = (values[row % len(values), k] - scales[2, k]) / scales[3, k]
             linear_row(plan, i, model, row, inputs, targets, made)
             continue
         season, differences = -rules[base, 0], rules[base, 1] > 0
@@ -302,6 +347,18 @@ def _forecast(plan, run, row, x, targets, forecasts):
         linear_row(plan, i, model, row, inputs, errors, made)
         for k in range(len(made)):
             made[k] += forecasts[1 + base, k]
+
+
+@kernel
+def _rescale(plan, run, factors, summands):
+    """Convert everything that was learned and forecast to other units of the targets."""
+    own, none, learned = len(factors), np.zeros(len(factors)), run.performance.known.max() > 0
+    for i in range(len(plan.sizes)):
+        rescale_model(plan, i, model_at(plan, run.linear, i), factors, summands if plan.bases[i] < 0 else none, learned)
+    for k in range(own):
+        run.waiting[:, :, k::own] = factors[k] * run.waiting[:, :, k::own] + summands[k]
+        if learned:
+            run.performance.variances[:, k::own] *= factors[k] * factors[k]
 
 
 @kernel

@@ -1,7 +1,9 @@
-"""The latest values of the targets of a series, and forecasts that continue them by a rule.
+"""The latest values of the targets of a series in units of the table, and forecasts that continue them by a rule.
 
 Only the inputs are used, so that the forecasts of a step do not depend on which other steps are forecast.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,18 +11,41 @@ from norewind.engines.kernels import kernel
 from norewind.learners.seasons import LONGEST_PERIOD
 
 
-def init_past(columns: int, horizon: int) -> np.ndarray:
-    """Return a ring of the latest values of the targets: row t is at t modulo its length.
+# The fewest deviations by which a forecast may be outside of the values so far.
+LEAST_MARGIN = 1.0
+# The experts' own units change when the deviation has changed by this factor, or the mean by so many deviations.
+MOST_GROWTH, MOST_SHIFT = 1.5, 0.5
+
+
+class PastValues(NamedTuple):
+    """The latest values of the targets, in units of the table.
+
+    Attributes:
+        values: a ring of the values (rows, targets): row t is at t modulo its length.
+        ends: the lowest and the highest value so far (2, targets).
+        scales: the mean and the deviation by which the latest row is standardised, followed by those by which the
+            experts standardise (4, targets).
+    """
+
+    values: np.ndarray
+    ends: np.ndarray
+    scales: np.ndarray
+
+
+def init_past(columns: int, horizon: int) -> PastValues:
+    """Return the past of a series without rows.
 
     Args:
         columns: the number of targets.
         horizon: the farthest step.
     """
-    return np.zeros((horizon + LONGEST_PERIOD + 2, columns))
+    ends = np.outer([np.inf, -np.inf], np.ones(columns))
+    scales = np.outer([0.0, 1.0, 0.0, 1.0], np.ones(columns))
+    return PastValues(np.zeros((horizon + LONGEST_PERIOD + 2, columns)), ends, scales)
 
 
 @kernel
-def remember_row(past, row, x, known):
+def remember_row(past, row, x, known, inputs):
     """Add a row. A missing value is that of the row before.
 
     Args:
@@ -28,11 +53,78 @@ def remember_row(past, row, x, known):
         row: the number of the row in its sequence.
         x: the inputs of the row.
         known: which of the inputs are the targets.
+        inputs: the number of inputs. Those after them are the mean of each target, in two parts, and its deviation.
     """
-    now, before = row % len(past), (row - 1) % len(past)
+    values, ends, scales = past
+    now, before = row % len(values), (row - 1) % len(values)
     for i in range(len(known)):
-        value = np.float64(x[known[i]])
-        past[now, i] = value if np.isfinite(value) else (past[before, i] if row > 0 else 0.0)
+        mean, deviation, value = 0.0, 1.0, np.float64(x[known[i]])
+        if len(x) > inputs:
+            mean = np.float64(x[inputs + 3 * i]) + np.float64(x[inputs + 3 * i + 1])
+            deviation = np.float64(x[inputs + 3 * i + 2])
+            # A constant column has no deviation, and its inputs are 0.
+            mean = mean if np.isfinite(mean) else 0.0
+            deviation = deviation if np.isfinite(deviation) and deviation > 0 else 1.0
+        scales[0, i], scales[1, i] = mean, deviation
+        value = mean + deviation * value
+        values[now, i] = value if np.isfinite(value) else (values[before, i] if row > 0 else mean)
+        ends[0, i], ends[1, i] = min(ends[0, i], values[now, i]), max(ends[1, i], values[now, i])
+
+
+@kernel
+def choose_units(past, factors, summands):
+    """Let the experts standardise by the scales of the latest row, if theirs are far from these.
+
+    Args:
+        past: the past values, changed in place.
+        factors: where to write what multiplies each target in the old units.
+        summands: where to write what is then added to it.
+
+    Returns:
+        Whether there are other units now.
+    """
+    scales, moved = past.scales, False
+    factors[:], summands[:] = 1.0, 0.0
+    for i in range(len(factors)):
+        mean, deviation, old_mean, old_deviation = scales[:, i]
+        grown, shifted = deviation / old_deviation, abs(mean - old_mean) / old_deviation
+        if grown > MOST_GROWTH or grown * MOST_GROWTH < 1 or shifted > MOST_SHIFT:
+            factors[i], summands[i] = old_deviation / deviation, (old_mean - mean) / deviation
+            scales[2:, i] = scales[:2, i]
+            moved = True
+    return moved
+
+
+@kernel
+def convert(forecasts, scales):
+    """Convert forecasts from the units of the first two scales to those of the last two.
+
+    Args:
+        forecasts: the forecasts (steps × targets), changed in place.
+        scales: the means and deviations (4, targets); see `PastValues`.
+    """
+    columns = scales.shape[1]
+    for i in range(len(forecasts)):
+        k = i % columns
+        forecasts[i] = (forecasts[i] * scales[1, k] + (scales[0, k] - scales[2, k])) / scales[3, k]
+
+
+@kernel
+def clip_to_past(past, forecasts):
+    """Clip forecasts to a range three times as wide as that of the values so far, with the same middle.
+
+    Args:
+        past: the past values.
+        forecasts: the forecasts of an expert (steps × targets), changed in place; NaN stays.
+    """
+    _, ends, scales = past
+    columns = ends.shape[1]
+    for i in range(len(forecasts)):
+        k = i % columns
+        lowest, highest = (ends[0, k] - scales[2, k]) / scales[3, k], (ends[1, k] - scales[2, k]) / scales[3, k]
+        margin = max(highest - lowest, LEAST_MARGIN)
+        if forecasts[i] == forecasts[i]:
+            forecasts[i] = min(max(forecasts[i], lowest - margin), highest + margin)
 
 
 @kernel
@@ -49,6 +141,7 @@ def write_rule(past, row, steps, period, differences, forecasts):
         differences: whether to add how much the last value differs from that of a period ago, once for every period.
         forecasts: where to write the values (steps × targets).
     """
+    past, _, scales = past
     columns = past.shape[1]
     for s in range(len(steps)):
         step = max(steps[s], 1)
@@ -61,6 +154,7 @@ def write_rule(past, row, steps, period, differences, forecasts):
         made[:] = past[then]
         if differences:
             made += seasons // period * (past[row % len(past)] - past[(row - period) % len(past)])
+        made[:] = (made - scales[2]) / scales[3]
 
 
 @kernel
@@ -76,8 +170,9 @@ def changed(past, row, period, differences, i):
     """
     if row <= period:
         return 0.0
+    past, _, scales = past
     apart = period if period > 0 else 1
     now = past[row % len(past), i] - past[(row - apart) % len(past), i]
-    if period == 0 or not differences:
-        return now
-    return now - (past[(row - 1) % len(past), i] - past[(row - 1 - period) % len(past), i])
+    if period > 0 and differences:
+        now -= past[(row - 1) % len(past), i] - past[(row - 1 - period) % len(past), i]
+    return now / scales[3, i]

@@ -16,7 +16,7 @@ from norewind.streams.kafka.client import SCHEME, Client
 from norewind.streams.stream import Position, Stream
 from norewind.streams.table.columns import CATEGORIES
 from norewind.streams.table.formats import DICT_FORMAT, FORMATS
-from norewind.streams.table.scaling import TableLayout
+from norewind.streams.table.scaling import SCALES, TableLayout
 from norewind.training import registry
 from norewind.training.settings import Settings, SettingsError
 
@@ -34,6 +34,7 @@ class StreamShape(NamedTuple):
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
         previous: how many of the last inputs say which class came last.
+        scales: how many more inputs there are, which say by what the targets are standardised.
     """
 
     inputs: int
@@ -45,6 +46,7 @@ class StreamShape(NamedTuple):
     table: TableLayout | None = None
     periods: tuple[int, ...] = ()
     previous: int = 0
+    scales: int = 0
 
     @property
     def horizon(self) -> int:
@@ -193,6 +195,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         classes=is_class,
         # A stream of keys does not know the previous row of the same key.
         previous_targets=is_auto and settings.key is None,
+        with_scales=is_auto and settings.key is None and not is_class,
         missing=settings.missing,
         bad=settings.bad,
     )
@@ -226,4 +229,6 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
-    return OpenedStream(rows, StreamShape(rows.width, outputs, False, targets, steps, known, table, periods), score)
+    scales = SCALES * targets if rows.layout.with_scales else 0
+    shape = StreamShape(rows.width - scales, outputs, False, targets, steps, known, table, periods, scales=scales)
+    return OpenedStream(rows, shape, score)

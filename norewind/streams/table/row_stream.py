@@ -219,6 +219,7 @@ class RowStream(SourceStream):
             standardise=self._standardise,
             classes=self._read_options.classes,
             before=self._read_options.previous_targets and self.horizon == 0,
+            with_scales=self._read_options.with_scales and self.horizon > 0 and set(targets) <= set(numbers),
         )
         self.width = self.layout.width
         if not self.width:

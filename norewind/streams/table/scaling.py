@@ -30,6 +30,10 @@ MAX_STEP = 10**6
 # Seconds after which the time of day and the day of the week repeat.
 CYCLES = {"hour": DAY, "weekday": 7 * DAY}
 
+# The numbers that say by what an input is standardised: its mean, as two numbers of single precision whose sum it is,
+# and its deviation.
+SCALES = 3
+
 # How to use rows: learn from them in order, try each as the next one, or imagine future rows.
 LEARN, PREVIEW, EXTRAPOLATE = range(3)
 
@@ -54,6 +58,7 @@ class TableLayout(NamedTuple):
         standardise: whether columns are standardised.
         classes: whether the targets are classes, which are not standardised.
         before: whether the latest targets of the previous rows are inputs too.
+        with_scales: whether the last inputs say by what the targets among the inputs are standardised: see `SCALES`.
     """
 
     columns: int
@@ -68,12 +73,14 @@ class TableLayout(NamedTuple):
     standardise: bool
     classes: bool
     before: bool
+    with_scales: bool = False
 
     @property
     def width(self) -> int:
         """The number of inputs in a row."""
         before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
-        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before
+        scales = len(self.targets) * SCALES if self.with_scales else 0
+        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before + scales
 
 
 class SeriesStatistics(NamedTuple):
@@ -309,6 +316,14 @@ def write_inputs(layout, known, row, x):
         angle = 2 * math.pi * (value % layout.periods[k]) / layout.periods[k]
         x[place], x[place + 1] = math.cos(angle), math.sin(angle)
         place += 2
+    if layout.with_scales:
+        for column in layout.targets:
+            mean, deviation = known[MEAN, column], deviation_of(known, column)
+            x[place] = mean
+            x[place + 1], x[place + 2] = mean - x[place], deviation if layout.standardise else 1.0
+            if not layout.standardise:
+                x[place], x[place + 1] = 0.0, 0.0
+            place += SCALES
 
 
 @kernel
