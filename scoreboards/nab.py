@@ -1,9 +1,7 @@
 """The Numenta Anomaly Benchmark: `norewind.AnomalyDetector`, with its defaults, on every file from its beginning.
 
-python -m scoreboards nab --data nab --out results/nab
-
-`nab` is a copy of the repository github.com/numenta/NAB, or of its `data` and `labels`. Settings were chosen on the
-files whose name has an even CRC-32; the score is shown for these, for the others, and for all.
+The data are a copy of the repository github.com/numenta/NAB, or of its `data` and `labels`. Settings were chosen on
+the files whose name has an even CRC-32; the score is shown for these, for the others, and for all.
 """
 
 import time
@@ -15,9 +13,9 @@ import numpy as np
 
 import norewind
 from norewind.plotting.tables import markdown
-from norewind.storage.files import write_atomically
 from norewind.sweeps.record import Record, read_records, versions, write_record
 from norewind.training.hooks import Hooks
+from scoreboards.board import Board
 from scoreboards.nab_score import PROFILES, Series, best_result, read_corpus
 
 # Rows with a lower score are no alarms at any threshold that is worth trying, and are not in the records.
@@ -89,12 +87,12 @@ def results(corpus: Sequence[Series], records: dict[str, Record]) -> dict[str, d
     }
 
 
-def nab(data: Path, out: Path = Path("runs/nab"), *, quick: bool = False) -> None:
-    """Score the Numenta Anomaly Benchmark. Files that have a record are not run again.
+def run(data: Path, out: Path, quick: bool) -> None:
+    """Score the benchmark. Files that have a record are not run again.
 
     Args:
         data: a copy of github.com/numenta/NAB.
-        out: the folder of the records and the table.
+        out: the folder of the records.
         quick: use only the shortest files.
     """
     corpus = read_corpus(data)
@@ -110,6 +108,30 @@ def nab(data: Path, out: Path = Path("runs/nab"), *, quick: bool = False) -> Non
     files = len(records)
     summary = {"files": files, "scores": found, "microseconds": float(np.median(costs))}
     write_record(out, "results", {**summary, **versions()})
-    table = markdown([f"{files} files", *PROFILES], [(half, *scores.values()) for half, scores in found.items()])
-    write_atomically(out / "table.md", table.encode())
-    print(table)
+    print(markdown([f"{files} files", *PROFILES], [(half, *scores.values()) for half, scores in found.items()]))
+
+
+def quote(records: dict[str, Record]) -> dict[str, str]:
+    """Return the scores of all files and of both halves, and the time per row.
+
+    Args:
+        records: the records by name.
+    """
+    if "results" not in records:
+        return {}
+    scores = records["results"]["scores"]
+    ours = f"{scores['all files']['standard']:.1f} (the half not developed on: {scores['odd files']['standard']:.1f})"
+    lines = {half: " | ".join(f"{score:.1f}" for score in of_half.values()) for half, of_half in scores.items()}
+    return {**lines, "ours": ours, "microseconds": f"{records['results']['microseconds']:.0f}"}
+
+
+BOARD = Board(
+    "nab",
+    "Anomalies: the Numenta Anomaly Benchmark",
+    "score of 100, higher is better",
+    "74.9 (ARTime)",
+    "nab",
+    "https://github.com/numenta/NAB",
+    run,
+    quote,
+)

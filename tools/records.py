@@ -22,6 +22,7 @@ from norewind.sweeps import sweep
 from norewind.sweeps.record import Record, read_records
 from norewind.training import scopes
 from norewind.training.settings import Settings
+from scoreboards.boards import quotes
 from tools.fault_disk import POWER_LOST
 from tools.faults import ERRORS, REJECTED
 from tools.memory import KINDS, parts
@@ -213,12 +214,9 @@ def river(root: Path) -> Named:
     yield "river/table", "\n".join(lines) + "\n"
 
 
-def nab(root: Path) -> Named:
-    """`python -m scoreboards nab`: the scores of both halves, and the time per row."""
-    record = _record(root, "nab", "results")
-    for files, scores in record["scores"].items():
-        yield f"nab/{files}", " | ".join(f"{score:.1f}" for score in scores.values())
-    yield "nab/microseconds", f"{record['microseconds']:.0f}"
+def scoreboards(root: Path) -> Named:
+    """`python -m scoreboards`: what each public benchmark quotes, and the table of all."""
+    yield from quotes(root / "results")
 
 
 def serve(root: Path) -> Named:
@@ -240,7 +238,7 @@ SOURCES = (
     small_studies,
     memory,
     river,
-    nab,
+    scoreboards,
     serve,
     storm,
     faults,

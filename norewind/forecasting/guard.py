@@ -1,9 +1,12 @@
 """A guard around the state of a model: one thread at a time, and changes that Ctrl-C cannot cut in half."""
 
-import signal
 import threading
+
+# The functions of `signal` itself convert their arguments to enums, which takes a row 25 µs.
+from _signal import getsignal, signal  # pyright: ignore[reportMissingImports]
 from collections.abc import Callable
 from functools import wraps
+from signal import SIGINT
 from typing import Any
 
 
@@ -29,11 +32,11 @@ class Guard:
         # The handler comes before the lock and goes after it, so that Ctrl-C never leaves the lock taken.
         if threading.current_thread() is threading.main_thread():
             if self._blocks == 0:
-                before = signal.getsignal(signal.SIGINT)
+                before = getsignal(SIGINT)
                 self._before, self._interrupt = None, None
                 if callable(before):  # Ctrl-C is neither ignored nor handled outside Python
                     self._before = before
-                    signal.signal(signal.SIGINT, self._note)
+                    signal(SIGINT, self._note)
             self._blocks += 1
         self.lock.acquire()
 
@@ -45,7 +48,7 @@ class Guard:
         try:
             self._before(*interrupt)
         except BaseException:
-            signal.signal(signal.SIGINT, self._before)
+            signal(SIGINT, self._before)
             self._blocks = 0
             raise
 
@@ -55,7 +58,7 @@ class Guard:
         is_last = is_main and self._blocks == 0
         self.lock.release()
         if is_last and self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+            signal(SIGINT, self._before)
             if self._interrupt is not None:
                 self._before(*self._interrupt)
 

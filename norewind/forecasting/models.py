@@ -231,6 +231,7 @@ class AnomalyDetector(ForecastingModel):
     def __init__(self, inputs: Names = (), **settings: Any):
         super().__init__(settings_for_rows({"loss": "gaussian", **settings}, inputs=names_of(inputs), horizon=1))
 
+    @uninterrupted
     def score_one(self, row: Any) -> float:
         """Score a row as if it were the next one, without learning from it.
 

@@ -23,13 +23,13 @@ def corpus(folder):
 
 def test_a_jump_is_found_and_files_with_a_record_are_not_run_again(tmp_path, monkeypatch, capsys):
     corpus(tmp_path)
-    board.nab(tmp_path, tmp_path / "out")
+    board.run(tmp_path, tmp_path / "out", quick=False)
     records = read_records(tmp_path / "out")
     assert records["results"]["files"] == 2
     assert records["results"]["scores"]["all files"]["standard"] > 90
     assert board.scores_of(records["real/0.csv"]).argmax() == 300
     assert "all files" in capsys.readouterr().out
     monkeypatch.setattr(board, "run_on", None)
-    board.nab(tmp_path, tmp_path / "out")
+    board.run(tmp_path, tmp_path / "out", quick=False)
     again = read_records(tmp_path / "out")
     assert again["results"]["scores"] == records["results"]["scores"]
