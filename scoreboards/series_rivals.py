@@ -69,7 +69,7 @@ def ridge_of_lags(
 
 
 def _phases(series: NumberSeries, step: int) -> np.ndarray:
-    """Return indicators of the calendar of the row `step` rows ahead: at most 48 phases of a day or year, 7 of a week."""
+    """Return indicators of the calendar of the row `step` rows ahead: 48 phases of a day, 7 of a week."""
     columns, rows = [], np.arange(len(series.values)) + step
     for period, most in zip(series.periods, (48, 7), strict=False):
         bins = min(period, most)
@@ -110,7 +110,7 @@ def fitted(series: NumberSeries, steps: Sequence[int], name: str) -> np.ndarray:
 
 
 def decomposed(series: NumberSeries, steps: Sequence[int]) -> np.ndarray:
-    """Forecast by MSTL: seasons that repeat, decomposed again from time to time, and exponential smoothing of the rest."""
+    """Forecast by MSTL: seasons that repeat, decomposed from time to time, and exponential smoothing of the rest."""
     models = import_module("statsforecast.models")
     made, farthest, seasonal, smoother = last_value(series, steps), steps[-1], None, None
     warnings.simplefilter("ignore")

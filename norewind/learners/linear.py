@@ -276,52 +276,6 @@ def write_features(before, x, features, own, last, count):
 
 
 @kernel
-def rescale_model(plan, number, model, factors, summands, learned):
-    """Convert a model to other units of the targets, which are its own first inputs: to factor · value + summand.
-
-    Its forecasts stay the same, and so does what it learns later. A model that has learned nothing stays as it is,
-    apart from the rows that it has seen.
-
-    Args:
-        plan: the constants of the models.
-        number: the number of the model.
-        model: its arrays, changed in place.
-        factors: the factor of each target.
-        summands: the summand of each target; 0 if the model is of changes.
-        learned: whether it has learned from any target.
-    """
-    count, own, last, size = plan.sizes[number, 0], plan.own, plan.sizes[number, 5], len(model.factors) // plan.groups
-    units, shifts = np.ones(count), np.zeros(count)
-    for j in range(1, last):
-        units[j], shifts[j] = factors[(j - 1) % own], summands[(j - 1) % own]
-    for row in range(len(model.past)):
-        model.past[row, 0, :count] = model.past[row, 0, :count] * units + shifts * model.past[row, 0, 0]
-        for group in range(plan.groups):
-            gain = model.past[row, 1 + group]
-            gain[:count] /= units
-            for j in range(1, last):
-                gain[0] -= shifts[j] * gain[j]
-    if not learned:
-        return
-    for output in range(len(model.weights)):
-        weights, i = model.weights[output], output % own
-        weights[:count] *= factors[i] / units
-        for j in range(1, last):
-            weights[0] -= weights[j] * shifts[j]
-        weights[0] += summands[i]
-        model.spreads[output] *= factors[i] * factors[i]
-    for group in range(plan.groups):
-        start = group * size
-        for j in range(count):
-            for i in range(j):
-                model.factors[start + i] *= units[j] / units[i]
-            for i in range(1, min(j + 1, last)):
-                model.factors[start] -= shifts[i] * model.factors[start + i]
-            start += (j // VECTOR_WIDTH + 1) * VECTOR_WIDTH
-        model.factors[start : start + count] /= units * units
-
-
-@kernel
 def update(factors, features, x, gain, forgetting, growth):
     """Update the covariance with features: k = P x/(λ + xᵀP x), and P ← (P − k xᵀP) · growth, as U D Uᵀ (Bierman 1977).
 

@@ -17,7 +17,6 @@ from norewind.learners.linear import (
     linear_plan,
     linear_row,
     model_at,
-    rescale_model,
     reset_linear,
     restart_model,
 )
@@ -25,13 +24,14 @@ from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forec
 from norewind.learners.past_values import (
     PastValues,
     changed,
-    choose_units,
     clip_to_past,
-    convert,
     init_past,
     remember_row,
+    write_errors,
     write_rule,
 )
+from norewind.learners.regrets import Regrets, follow_regrets, init_regrets, update_regrets
+from norewind.learners.rescaling import choose_units, convert, convert_back, rescale_model, write_values
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
 # The lags of the targets are divided by their number. Other inputs have fewer.
@@ -105,6 +105,7 @@ class NumberMixtureRun(NamedTuple):
         seasons: the periods of the series.
         waiting: a ring of the experts' forecasts that are waiting for their targets.
         performance: the experts' variances and records.
+        regrets: how much less every expert, and their average, has lost than the mixture.
         outputs: a ring of the mixture's forecasts.
     """
 
@@ -113,6 +114,7 @@ class NumberMixtureRun(NamedTuple):
     seasons: Seasons
     waiting: np.ndarray
     performance: expert_weights.Performance
+    regrets: Regrets
     outputs: np.ndarray
 
 
@@ -183,8 +185,9 @@ class NumberMixture(RowMixture):
             init_linear(LinearPlan(*self.plan[:6]), self.models, self.inputs, self.targets),
             init_past(known, self.horizon),
             init_seasons(known, self.periods),
-            np.zeros((self.horizon, self.experts, self.outputs), np.float32),
+            np.zeros((self.horizon, self.experts + 2, self.outputs), np.float32),
             performance,
+            init_regrets(self.experts + 1, self.outputs),
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
         )
 
@@ -202,8 +205,8 @@ class NumberMixture(RowMixture):
         joined = join_forecasts(others, rows, self.outputs)
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
-        linear, past, seasons, waiting, performance, rings = mixture
-        run = *linear, *past, *seasons, waiting, *performance, rings
+        linear, past, seasons, waiting, performance, regrets, rings = mixture
+        run = *linear, *past, *seasons, waiting, *performance, *regrets, rings
         _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due)
         return losses, forecasts
 
@@ -212,6 +215,7 @@ class NumberMixture(RowMixture):
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)
+        mixture.past.ends[:] = init_past(len(self.plan.known), self.horizon).ends
         for part in (mixture.past.values, mixture.seasons.seen, mixture.outputs):
             part[:] = 0
 
@@ -232,12 +236,13 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
     """
     plan = NumberMixturePlan(*plan)
     past, seasons, performance = PastValues(*run[6:9]), Seasons(*run[9:14]), expert_weights.Performance(*run[15:18])
-    run = NumberMixtureRun(LinearRun(*run[:6]), past, seasons, run[14], performance, run[18])
+    run = NumberMixtureRun(LinearRun(*run[:6]), past, seasons, run[14], performance, Regrets(*run[18:20]), run[20])
     steps = plan.steps
     outputs = targets.shape[1]
     learns = len(targets) > 0
     experts, per_step = len(run.performance.recent_losses), outputs // len(steps)
-    forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
+    # After the experts' forecasts come their average, and the forecasts to make.
+    forecasts, before = np.zeros((experts + 2, outputs)), np.zeros((experts + 2, outputs))
     shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
     learned = np.zeros(outputs)
     for t in range(len(xs)):
@@ -248,7 +253,7 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         if len(plan.known) > 0:
             _remember(plan, run, row, xs[t], learns)
             if xs.shape[1] > plan.inputs:
-                _write_values(run.past, row, learned)
+                write_values(run.past, row, learned)
         _forecast(plan, run, row, xs[t], learned, forecasts)
         for i in range(others.shape[1]):
             forecasts[experts - others.shape[1] + i] = others[t, i]
@@ -262,16 +267,17 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
                 clip_to_past(run.past, forecasts[e])
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
-            expert_weights.update_performance(run.performance, before, learned)
-        expert_weights.mix_densities(run.performance, forecasts, moments[0], moments[1])
+            _learn_weights(run, before, learned)
+        expert_weights.mix_densities(run.performance, forecasts[:experts], forecasts[experts], moments[1])
+        follow_regrets(run.regrets, steps, forecasts)
+        if learns and steps[0] > 0:
+            run.waiting[row % len(run.waiting), experts:] = forecasts[experts:]
+        moments[0] = forecasts[experts + 1]
+        moments[1] += (forecasts[experts + 1] - forecasts[experts]) ** 2
         if learns and steps[0] == 0:
-            expert_weights.update_performance(run.performance, forecasts, learned)
+            _learn_weights(run, forecasts, learned)
         if len(plan.known) > 0:
-            scales = run.past.scales
-            for i in range(outputs):
-                k = i % per_step
-                moments[0, i] = (moments[0, i] * scales[3, k] + (scales[2, k] - scales[0, k])) / scales[1, k]
-                moments[1, i] *= (scales[3, k] / scales[1, k]) ** 2
+            convert_back(moments, run.past.scales)
         if len(shown) == 2:
             expert_weights.encode_variances(moments[1])
         shown[:] = moments[: len(shown)]
@@ -281,16 +287,6 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
         due[t] = shown.reshape(-1)
         losses[t] = expert_weights.known_loss(shown, came)
         run.linear.rows[0] += 1
-
-
-@kernel
-def _write_values(past, row, targets):
-    """Write the values of a row in place of its targets that are known, in the units of the experts."""
-    values, _, scales = past
-    for i in range(len(targets)):
-        k = i % scales.shape[1]
-        if np.isfinite(targets[i]):
-            targets[i] = (values[row % len(values), k] - scales[2, k]) / scales[3, k]
 
 
 @kernel
@@ -326,6 +322,8 @@ def _forecast(plan, run, row, x, targets, forecasts):
             period = run.seasons.periods[-period - 1]
             period = period if period > 0 else row + 1
         write_rule(run.past, row, steps, period, rules[rule, 1] > 0, forecasts[1 + rule])
+        # Models forecast the errors of these, which are therefore those of the clipped ones.
+        clip_to_past(run.past, forecasts[1 + rule])
     values, _, scales = run.past
     for i in range(len(targets) if own > 0 else 0):
         forecasts[0, i] = (scales[0, i % own] - scales[2, i % own]) / scales[3, i % own]
@@ -343,10 +341,17 @@ def _forecast(plan, run, row, x, targets, forecasts):
         period = run.seasons.periods[season - 1] if season > 0 else 0
         for k in range(own):
             inputs[k] = changed(run.past, row, period, differences, k) if season == 0 or period > 0 else 0.0
-        _errors_of_rule(steps, run.waiting[:, 1 + base], row, targets, forecasts[1 + base], errors)
+        write_errors(steps, run.waiting[:, 1 + base], row, targets, forecasts[1 + base], errors)
         linear_row(plan, i, model, row, inputs, errors, made)
         for k in range(len(made)):
             made[k] += forecasts[1 + base, k]
+
+
+@kernel
+def _learn_weights(run, due, targets):
+    """Update what decides how much every expert counts."""
+    update_regrets(run.regrets, due, targets, run.performance.variances[0])
+    expert_weights.update_performance(run.performance, due[: len(run.performance.known)], targets)
 
 
 @kernel
@@ -359,24 +364,8 @@ def _rescale(plan, run, factors, summands):
         run.waiting[:, :, k::own] = factors[k] * run.waiting[:, :, k::own] + summands[k]
         if learned:
             run.performance.variances[:, k::own] *= factors[k] * factors[k]
-
-
-@kernel
-def _errors_of_rule(steps, waiting, row, targets, now, errors):
-    """Write the errors of the forecasts that a rule made of a row; NaN where it had too few rows.
-
-    Args:
-        steps: the steps.
-        waiting: a ring of its latest forecasts.
-        row: the number of the row.
-        targets: the targets of the row.
-        now: the forecasts of the rule at this row, for targets of the row itself.
-        errors: where to write the errors.
-    """
-    per_step = len(targets) // len(steps)
-    for s in range(len(steps)):
-        for i in range(s * per_step, (s + 1) * per_step):
-            errors[i] = targets[i] - (waiting[(row - steps[s]) % len(waiting), i] if steps[s] > 0 else now[i])
+            run.regrets.totals[:, k::own] *= factors[k] ** 2
+            run.regrets.squares[:, k::own] *= factors[k] ** 4
 
 
 def _rule_of(model: Linear) -> int:

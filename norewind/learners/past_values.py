@@ -10,11 +10,8 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.learners.seasons import LONGEST_PERIOD
 
-
 # The fewest deviations by which a forecast may be outside of the values so far.
 LEAST_MARGIN = 1.0
-# The experts' own units change when the deviation has changed by this factor, or the mean by so many deviations.
-MOST_GROWTH, MOST_SHIFT = 1.5, 0.5
 
 
 class PastValues(NamedTuple):
@@ -69,44 +66,6 @@ def remember_row(past, row, x, known, inputs):
         value = mean + deviation * value
         values[now, i] = value if np.isfinite(value) else (values[before, i] if row > 0 else mean)
         ends[0, i], ends[1, i] = min(ends[0, i], values[now, i]), max(ends[1, i], values[now, i])
-
-
-@kernel
-def choose_units(past, factors, summands):
-    """Let the experts standardise by the scales of the latest row, if theirs are far from these.
-
-    Args:
-        past: the past values, changed in place.
-        factors: where to write what multiplies each target in the old units.
-        summands: where to write what is then added to it.
-
-    Returns:
-        Whether there are other units now.
-    """
-    scales, moved = past.scales, False
-    factors[:], summands[:] = 1.0, 0.0
-    for i in range(len(factors)):
-        mean, deviation, old_mean, old_deviation = scales[:, i]
-        grown, shifted = deviation / old_deviation, abs(mean - old_mean) / old_deviation
-        if grown > MOST_GROWTH or grown * MOST_GROWTH < 1 or shifted > MOST_SHIFT:
-            factors[i], summands[i] = old_deviation / deviation, (old_mean - mean) / deviation
-            scales[2:, i] = scales[:2, i]
-            moved = True
-    return moved
-
-
-@kernel
-def convert(forecasts, scales):
-    """Convert forecasts from the units of the first two scales to those of the last two.
-
-    Args:
-        forecasts: the forecasts (steps × targets), changed in place.
-        scales: the means and deviations (4, targets); see `PastValues`.
-    """
-    columns = scales.shape[1]
-    for i in range(len(forecasts)):
-        k = i % columns
-        forecasts[i] = (forecasts[i] * scales[1, k] + (scales[0, k] - scales[2, k])) / scales[3, k]
 
 
 @kernel
@@ -176,3 +135,21 @@ def changed(past, row, period, differences, i):
     if period > 0 and differences:
         now -= past[(row - 1) % len(past), i] - past[(row - 1 - period) % len(past), i]
     return now / scales[3, i]
+
+
+@kernel
+def write_errors(steps, waiting, row, targets, now, errors):
+    """Write the errors of the forecasts that a rule made of a row; NaN where it had too few rows.
+
+    Args:
+        steps: the steps.
+        waiting: a ring of its latest forecasts.
+        row: the number of the row.
+        targets: the targets of the row.
+        now: the forecasts of the rule at this row, for targets of the row itself.
+        errors: where to write the errors.
+    """
+    per_step = len(targets) // len(steps)
+    for s in range(len(steps)):
+        for i in range(s * per_step, (s + 1) * per_step):
+            errors[i] = targets[i] - (waiting[(row - steps[s]) % len(waiting), i] if steps[s] > 0 else now[i])
