@@ -192,8 +192,7 @@ class RowStream(SourceStream):
         def inputs_of(*kinds: Kind) -> list[int]:
             return [index[name] for name in self.inputs if self.kinds[name] in kinds]
 
-        numbers, times = inputs_of("number", "boolean"), inputs_of("time")
-        targets = [index[name] for name in self.targets]
+        numbers, times, targets = inputs_of("number", "boolean"), inputs_of("time"), [index[n] for n in self.targets]
         self._reader.conversion = Conversion(
             self._reader.getters,
             self.kinds,
