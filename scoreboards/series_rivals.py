@@ -131,7 +131,7 @@ def decomposed(series: NumberSeries, steps: Sequence[int]) -> np.ndarray:
                 cycle = np.empty(period)
                 cycle[np.arange(t + 1 - period, t + 1) % period] = fit.model_[name].to_numpy()[-period:]
                 seasonal += cycle[np.arange(len(seasonal)) % period]
-        if seasonal is not None:
+        if seasonal is not None and smoother is not None:
             rows = slice(max(0, t - 299), t + 1)
             ahead = smoother.forward(series.values[rows] - seasonal[rows], farthest)["mean"]
             if np.isfinite(ahead).all():
