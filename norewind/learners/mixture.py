@@ -76,6 +76,29 @@ def reset_all(learners: Sequence[Learner], runs: Sequence) -> tuple:
     return tuple(learner.reset(run) for learner, run in zip(learners, runs, strict=True))
 
 
+class FirstInputs(Learner):
+    """A learner that sees only the first inputs of each row.
+
+    Args:
+        learner: the learner.
+        inputs: how many inputs it sees.
+    """
+
+    def __init__(self, learner: Learner, inputs: int):
+        self.learner, self.inputs, self.steps = learner, inputs, learner.steps
+
+    def scan(
+        self, run: Tree, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[Tree, np.ndarray, Forecasts]:
+        return self.learner.scan(run, xs[:, : self.inputs], targets, count=count, outputs=outputs)
+
+    def forward(self, run: Tree, xs: np.ndarray, *, count: int | None = None) -> tuple[Tree, Forecasts]:
+        return self.learner.forward(run, xs[:, : self.inputs], count=count)
+
+    def reset(self, run: Tree) -> Tree:
+        return self.learner.reset(run)
+
+
 class MixtureRun(NamedTuple):
     """The runs of the members, and the state of the mixture."""
 
@@ -95,7 +118,6 @@ class RowMixture(RowLearner):
         self.members = [member.learner for member in members]
         self.steps = check_steps(type(self).__name__, steps)
         self._runs = tuple(member.run for member in members)
-        self.scales = 0
 
     @abstractmethod
     def start(self) -> Tree:
@@ -148,8 +170,8 @@ class RowMixture(RowLearner):
         return MixtureRun(runs, mixture), forecasts
 
     def _inputs_of(self, xs: np.ndarray) -> np.ndarray:
-        """Return the inputs that members see: without the columns about scales at the end."""
-        return np.ascontiguousarray(xs[:, : xs.shape[1] - self.scales]) if self.scales else xs
+        """Return the inputs that members see."""
+        return xs
 
     def reset(self, run: MixtureRun) -> MixtureRun:
         self.forget_rows(run.mixture)

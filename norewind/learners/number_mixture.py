@@ -131,7 +131,7 @@ class NumberMixture(RowMixture):
     Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`.
 
     Args:
-        inputs: the number of inputs.
+        inputs: the number of inputs. Any that follow them are seen by the members only.
         targets: the number of targets.
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
         models: the linear models.
@@ -176,6 +176,10 @@ class NumberMixture(RowMixture):
         self._plan = tuple(self.plan)
         self._no_targets = np.empty((0, self.outputs), np.float32)
 
+    def _inputs_of(self, xs: np.ndarray) -> np.ndarray:
+        own, others = xs[:, : self.inputs], xs[:, self.inputs + self.scales :]
+        return np.concatenate([own, others], axis=1) if self.scales else xs
+
     def start(self) -> NumberMixtureRun:
         known = len(self.plan.known)
         performance = expert_weights.init_performance(self.experts, self.outputs)
@@ -199,7 +203,7 @@ class NumberMixture(RowMixture):
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
     ) -> tuple[np.ndarray, Forecasts]:
-        xs = np.ascontiguousarray(xs, np.float32)
+        xs = np.ascontiguousarray(xs[:, : self.inputs + self.scales], np.float32)  # what follows is for members
         targets = self._no_targets if targets is None else np.ascontiguousarray(targets, np.float32)
         rows = len(xs)
         joined = join_forecasts(others, rows, self.outputs)
@@ -259,10 +263,8 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due):
             forecasts[experts - others.shape[1] + i] = others[t, i]
             if len(plan.known) > 0:
                 convert(forecasts[experts - others.shape[1] + i], run.past.scales)
-        rules = 1 + len(plan.rules)
         for e in range(experts):
-            asleep = e >= 1 and (e < rules or (e - rules < len(plan.bases) and plan.bases[e - rules] >= 0))
-            expert_weights.clip_forecasts(forecasts[e], asleep)
+            expert_weights.clip_forecasts(forecasts[e], e > 0)
             if len(plan.known) > 0:
                 clip_to_past(run.past, forecasts[e])
         if learns and steps[0] > 0:

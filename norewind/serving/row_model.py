@@ -17,8 +17,7 @@ from norewind.scoring.number_score import KeyedScore, NumberScore
 from norewind.scoring.row_score import RowScore
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
-from norewind.streams.table.row_stream import RowStream
-from norewind.streams.table.scaling import SeriesStatistics
+from norewind.streams.table.row_stream import Moment, RowStream
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
 from norewind.training.windows import sample_count
@@ -30,14 +29,14 @@ class State(NamedTuple):
     Attributes:
         rows: the number of rows so far.
         run: a copy of the run; None with keys.
-        moment: the statistics of the stream; None with keys.
+        moment: what the next row of the stream depends on; None with keys.
         usual: the usual values and errors, with which rows are compared; None with keys, and for classes.
         until: with keys, the number of samples of the checkpoint to answer from; `MAX_SAMPLES` for the latest records.
     """
 
     rows: int
     run: Any = None
-    moment: SeriesStatistics | None = None
+    moment: Moment | None = None
     usual: np.ndarray | None = None
     until: int = MAX_SAMPLES
 
@@ -182,7 +181,7 @@ class SeriesModel(RowModel):
         return State(
             rows_so_far(self.training),
             copy_arrays(self.training.run_so_far()),
-            self.stream.statistics_snapshot(),
+            self.stream.moment(),
             self.training.usual_so_far(),
         )
 

@@ -11,7 +11,7 @@ from norewind.core.combinators import ensemble, window
 from norewind.core.estimator import Estimator, Loss
 from norewind.core.optimizers import adam, inverse_sqrt, scale_members
 from norewind.core.run import Run
-from norewind.learners.mixture import Member
+from norewind.learners.mixture import FirstInputs, Member
 from norewind.learners.online import OnlineLearner, online
 from norewind.learners.packing import PackedLearner
 from norewind.training.build import init_run, wrap_ahead
@@ -86,6 +86,12 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
+    if shape.outlook.width and shape.known:
+        from norewind.learners.outlook import OutlookLearner
+
+        members = [one._replace(learner=FirstInputs(one.learner, shape.inputs)) for one in members]
+        ahead = OutlookLearner(shape.inputs, shape.targets, shape.steps, shape.known, shape.outlook)
+        members.append(Member(ahead, ahead.init(), ahead.forecasts))
     learner = NumberMixture(
         shape.inputs,
         shape.targets,

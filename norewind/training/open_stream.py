@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
+from norewind.learners.outlook_shape import OutlookShape
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.metrics import ROW_LOSSES, SYMBOL_LOSS, LossDescription
 from norewind.scoring.number_score import KeyedScore
@@ -34,7 +35,8 @@ class StreamShape(NamedTuple):
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
         previous: how many of the last inputs say which class came last.
-        scales: how many more inputs there are, which say by what the targets are standardised.
+        scales: how many numbers follow the inputs, which say by what the targets are standardised.
+        outlook: what the outlook of a row consists of, which comes last.
     """
 
     inputs: int
@@ -47,6 +49,7 @@ class StreamShape(NamedTuple):
     periods: tuple[int, ...] = ()
     previous: int = 0
     scales: int = 0
+    outlook: OutlookShape = OutlookShape()
 
     @property
     def horizon(self) -> int:
@@ -198,6 +201,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         with_scales=is_auto and settings.key is None and not is_class,
         missing=settings.missing,
         bad=settings.bad,
+        calendar=is_auto and not is_class and settings.key is None,
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
@@ -230,5 +234,5 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
     scales = SCALES * targets if rows.layout.with_scales else 0
-    shape = StreamShape(rows.width - scales, outputs, False, targets, steps, known, table, periods, scales=scales)
-    return OpenedStream(rows, shape, score)
+    shape = StreamShape(rows.layout.width - scales, outputs, False, targets, steps, known, table, periods)
+    return OpenedStream(rows, shape._replace(scales=scales, outlook=OutlookShape(rows.outlook.entries)), score)

@@ -12,6 +12,7 @@ from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear, init_linear
 from norewind.learners.mixture import Member
 from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture, linear_models
+from norewind.learners.regrets import allowed_after, huber_loss
 from norewind.learners.rescaling import MOST_GROWTH
 from norewind.learners.seasons import init_seasons, observe_row
 from norewind.testing import check_learner
@@ -168,24 +169,32 @@ def plain_change(values, t, period, differences):
 def plain_mixture(forecasts, targets, step):
     """Mix the experts' forecasts of one step and target, (rows, experts); NaN means that there is none."""
     spread, record, count = np.ones(forecasts.shape[1]), np.zeros(forecasts.shape[1]), np.zeros(forecasts.shape[1])
+    totals, squares = np.zeros(forecasts.shape[1] + 1), np.zeros(forecasts.shape[1] + 1)
     record[1] = -2 * FIRST_WEIGHT
-    mixed = []
+    arms, mixed = [], []
     for t, target in enumerate(targets):
-        before = record
-        if t >= step:
-            due = forecasts[t - step]
-            if not np.isnan(target):
-                count = count + 1
-                errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * spread)
-                spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
-                record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
-            absent = np.isnan(due)
-            spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
-            count = np.where(absent, 0, count)
         # Forecasts of the row itself come first.
-        used = record if step else before
-        weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(used - np.nanmin(used)) / 2))
-        mixed.append(weights @ np.nan_to_num(forecasts[t]) / weights.sum())
+        for moment in ("learn", "forecast") if step else ("forecast", "learn"):
+            if moment == "forecast":
+                weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(record - np.nanmin(record)) / 2))
+                average = weights @ np.nan_to_num(forecasts[t]) / weights.sum()
+                arms.append(np.append(forecasts[t], average))
+                over = np.where(np.isnan(arms[t]), 0, totals - allowed_after(step) * np.sqrt(squares)).clip(0)
+                mixed.append(over @ np.nan_to_num(arms[t]) / over.sum() if over.any() else average)
+            elif t >= step:
+                due = forecasts[t - step]
+                if not np.isnan(target):
+                    largest = 5 * np.sqrt(spread[0])
+                    losses = [huber_loss(one - target, largest) for one in (*arms[t - step], mixed[t - step])]
+                    regrets = np.nan_to_num(losses[-1] - np.array(losses[:-1]))
+                    totals, squares = totals + regrets, squares + regrets**2
+                    count = count + 1
+                    errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * spread)
+                    spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
+                    record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
+                absent = np.isnan(due)
+                spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
+                count = np.where(absent, 0, count)
     return mixed
 
 

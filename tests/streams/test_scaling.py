@@ -300,7 +300,7 @@ def test_peeking_equals_taking_and_changes_nothing():
     rows = numbered(40)
     stream = RowStream(PythonRows(rows[:30]), horizon=3)
     stream.take(30)
-    moment = stream.statistics_snapshot()
+    moment = stream.moment()
     peeked = [stream.peek([row]) for row in rows[30:]]
     together = stream.peek(rows[30:])
     assert together.lines is None

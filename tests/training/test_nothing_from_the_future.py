@@ -1,6 +1,7 @@
 """No answer depends on anything later: whatever comes after row t, answers, metrics and names up to t are the same."""
 
 import json
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -22,6 +23,14 @@ def numbers(seed, rows):
     rng = np.random.default_rng(seed)
     values = np.cumsum(rng.normal(size=(rows, 2)), axis=0)
     return [f"{a:.4f},{b:.4f}" if rng.random() > 0.05 else f"{a:.4f}," for a, b in values]
+
+
+def timed(seed, rows):
+    """Rows with hourly times, which later have gaps."""
+    first = 0 if rows == SAME else SAME
+    hours = first + np.cumsum(np.random.default_rng(seed).integers(1, 1 + max(1, seed), rows)) - 1
+    times = (datetime(2024, 1, 1) + timedelta(hours=int(hour)) for hour in hours)
+    return [f"{time:%Y-%m-%d %H:%M},{row}" for time, row in zip(times, numbers(seed, rows), strict=True)]
 
 
 def classes(seed, rows):
@@ -54,6 +63,7 @@ KINDS = {
     "lines": (letters, None, ("--per", "line")),
     "text by windows": (letters, None, ("--format", "text", *NETWORK, "uoro:window=4")),
     "rows": (numbers, "a,b", ()),
+    "rows with times": (timed, "time,a,b", ("--horizon", 3)),
     "rows three ahead": (numbers, "a,b", ("--horizon", 3)),
     "targets of the same row": (numbers, "a,b", ("--horizon", 0, "--targets", "b")),
     "rows with variances": (numbers, "a,b", ("--loss", "gaussian")),
@@ -90,7 +100,10 @@ def answers_up_to(entries, last):
 
 
 @pytest.mark.parametrize(
-    "kind", slow_but(KINDS, "rows", "rows ahead by windows", "classes", "keys", "keys that share, three ahead", "lines")
+    "kind",
+    slow_but(
+        KINDS, "rows with times", "rows ahead by windows", "classes", "keys", "keys that share, three ahead", "lines"
+    ),
 )
 def test_no_training_metrics_or_predictions_depend_on_later_rows(kind, tmp_path):
     data, header, options = KINDS[kind]

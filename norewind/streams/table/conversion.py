@@ -12,6 +12,7 @@ import numpy as np
 
 from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
+from norewind.streams.table.calendar_entries import wall_clock
 from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, READERS, Kind, number_of
 
 NUMBER_TYPES = {float, int, type(None)}
@@ -28,6 +29,7 @@ class Rows(NamedTuple):
         copied: the columns to copy, as JSON text.
         times: the times of the latest rows, as they were sent.
         keys: the keys of the rows.
+        moments: the times of all rows as `wall_clock` returns them, if they are needed.
     """
 
     values: np.ndarray
@@ -35,6 +37,7 @@ class Rows(NamedTuple):
     copied: Sequence[str] = ()
     times: Sequence[Any] = ()
     keys: Sequence[bytes] = ()
+    moments: Sequence[float] = ()
 
 
 def joined_rows(parts: Sequence[Rows]) -> Rows:
@@ -106,6 +109,7 @@ class Conversion:
         clock: the column with the times of rows.
         gaps: how many columns to leave empty after those in use, for the times since the previous rows.
         key: the column with the keys and the part to take; None if rows have no keys.
+        has_calendar: whether the times of all rows are needed.
 
     Attributes:
         width: the number of columns of converted rows.
@@ -122,12 +126,14 @@ class Conversion:
         clock: str | None,
         gaps: int,
         key: Key | None,
+        has_calendar: bool,
     ):
         self._getters = getters
         self._required = required
         self._copied = copied
         self._clock = clock
         self._gaps = gaps
+        self._has_calendar = has_calendar
         self.key = key
         self._used = [(name, READERS[kind]) for name, kind in kinds.items()]
         self.width = len(kinds) + gaps
@@ -159,8 +165,9 @@ class Conversion:
                 lines = None if lines is None else lines[ours]
         values = self.values(rows, new=new)
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
-        times = () if self._clock is None else list(map(self._getters[self._clock], rows[-KEPT_TIMES:]))
-        return Rows(values, lines, copied, times, keys), passed
+        times = () if self._clock is None else list(map(self._getters[self._clock], rows))
+        moments = list(map(wall_clock, times)) if self._has_calendar else ()
+        return Rows(values, lines, copied, times[-KEPT_TIMES:], keys, moments), passed
 
     def values(self, rows: Sequence[Any], *, new: bool = True) -> np.ndarray:
         """Return the numbers of rows as float64 of shape (rows, columns).

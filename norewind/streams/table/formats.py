@@ -39,6 +39,8 @@ class ReadOptions:
             so far ("mean"), it is an error ("stop"), or the row is skipped and counted ("skip"). A value is missing if
             its field is empty, NA, NaN or null, or if a JSON object lacks its key. A missing target is NaN, and is not
             learned from.
+        calendar: whether the calendar of the rows to come follows the inputs, if the times of the rows are even.
+        holidays: the country whose holidays are part of it; None for none.
         bad: how to treat rows that cannot be read otherwise. They are errors ("stop"), or are skipped and counted
             ("skip").
     """
@@ -51,6 +53,8 @@ class ReadOptions:
     with_scales: bool = False
     missing: Literal["last", "mean", "stop", "skip"] = "last"
     bad: Literal["stop", "skip"] = "stop"
+    calendar: bool = False
+    holidays: str | None = None
 
 
 class LineFormat(ABC):

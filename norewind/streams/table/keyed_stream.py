@@ -9,8 +9,7 @@ import numpy as np
 from norewind.streams.base_source import BaseSource
 from norewind.streams.stream import Samples
 from norewind.streams.table.conversion import Rows
-from norewind.streams.table.row_stream import RowStream
-from norewind.streams.table.scaling import SeriesStatistics
+from norewind.streams.table.row_stream import Moment, RowStream
 
 
 class KeyedStream(RowStream):
@@ -40,12 +39,12 @@ class KeyedStream(RowStream):
         self.key, self.shard = key, shard
         super().__init__(source, **options)
 
-    def peek(self, rows: Sequence[dict[str, Any]], statistics: SeriesStatistics | None = None) -> Samples:
+    def peek(self, rows: Sequence[dict[str, Any]], moment: Moment | None = None) -> Samples:
         """Return each of the rows as a sample, with its key. The stream does not change.
 
         Args:
             rows: the rows, as dicts by column.
-            statistics: ignored, since the rows are not standardised.
+            moment: ignored, since the rows are not standardised.
         """
         parsed = self._reader.from_dicts(rows)
         converted, _ = self._reader.conversion.convert(parsed, None, new=False)

@@ -12,6 +12,7 @@ from norewind.streams.position import (
     check_position,
     damaged_position_error,
 )
+from norewind.streams.table.calendar_entries import Entry
 from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, Kind
 
 # In positions None stands for NaN, which JSON does not have.
@@ -40,6 +41,7 @@ class RowPosition(SourcePosition):
     statistics: list[SavedColumn]
     waiting: Any
     messages: MessagesPosition | None = None
+    calendar: tuple[Entry, ...] = ()  # also in runs from before there were calendars
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:

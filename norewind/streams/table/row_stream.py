@@ -1,10 +1,9 @@
 """Streams of rows: numbers in columns, from lines of text or from Python."""
 
-import json
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,16 +12,29 @@ from norewind.streams.kafka.messages import MESSAGE_COLUMNS
 from norewind.streams.position import init_position
 from norewind.streams.stream import Samples, StreamError, check_take_count, count_named
 from norewind.streams.table import columns, scaling
+from norewind.streams.table.column_choice import ColumnChoice
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.parsing import RowReader
+from norewind.streams.table.row_outlook import Outlook, outlook_of
 from norewind.streams.table.row_position import check_row_position
 from norewind.streams.table.scaling import SeriesStatistics, TableLayout, latest_scales, scale_rows
-from norewind.wording import first_few
 
 UNREAD_POSITION = init_position("rows")
 _array = partial(np.array, dtype=np.int64)
+
+
+class Moment(NamedTuple):
+    """What the next row of a stream depends on.
+
+    Attributes:
+        statistics: the statistics of the columns so far.
+        times: the times of the latest rows, as they were sent.
+    """
+
+    statistics: SeriesStatistics
+    times: Sequence[Any]
 
 
 class RowStream(SourceStream):
@@ -55,6 +67,7 @@ class RowStream(SourceStream):
         known: the indices in it of the latest known targets.
         steps, horizon: the numbers of rows ahead to forecast, and the largest of them.
         clock: the column of times; None if there is none.
+        outlook: what is known in advance of later rows; it comes last in the inputs.
 
     Raises:
         StreamError: the columns or options cannot be used, or the source does not match the position.
@@ -94,6 +107,7 @@ class RowStream(SourceStream):
             self._standardise = standardise
             self.inputs, self.targets = list(inputs or []), list(targets or [])
             self._copied = list(copy)
+            self.outlook = Outlook()
             self.ignored: dict[str, str] = {}
             self.warning: str | None = None
             self._latest_times: deque[Any] = deque(maxlen=KEPT_TIMES)
@@ -120,8 +134,9 @@ class RowStream(SourceStream):
                 self.inputs += [name for name in self.targets if name not in self.inputs and name in seen]
         if not self.targets:
             self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
-        self._check_columns(seen)
-        self.kinds = {name: self._kind(name, seen[name]) for name in dict.fromkeys([*self.inputs, *self.targets])}
+        choice, classes = self._check_columns(seen), self._read_options.classes
+        used = dict.fromkeys([*self.inputs, *self.targets])
+        self.kinds = {name: choice.kind(name, seen[name], classes=classes) for name in used}
         self._cycles = {name: columns.varying(first[name]) for name in self.inputs if self.kinds[name] == "time"}
         self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
         self.clock = next((name for name, column in seen.items() if column.kind == "time"), None)
@@ -129,6 +144,10 @@ class RowStream(SourceStream):
         clock = None if self.clock in MESSAGE_COLUMNS or self.key is not None else self.clock
         if clock is not None and columns.are_sorted(first[clock]):
             self.periods = columns.periods_of(first[clock])
+            if self._read_options.calendar and self.horizon:
+                self.outlook = outlook_of(first[clock], self._read_options.holidays)
+                if self.outlook.entries and clock in self._cycles:
+                    self._cycles[clock] = []  # the calendar says more than the cycles of the latest row
         elif clock is not None:
             self.warning = (
                 f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
@@ -137,47 +156,11 @@ class RowStream(SourceStream):
         self._choose()
         self._series = scaling.init_series(self.layout)
 
-    def _kind(self, name: str, column: InferredKind) -> Kind:
-        """Return how to read a column that is used."""
-        is_target = name in self.targets
-        if is_target and self._read_options.classes:
-            return "category"
-        if is_target and column.kind == "category":
-            remedy = 'Learn it as a class: loss="classes".' if column.why_unused == "text" else "Use a decimal point."
-            raise StreamError(f"{self._source.name}: the target {name!r} is {column.why_unused}. {remedy}")
-        if column.kind is None:
-            inside = f" Name one of the values inside it, such as {name}.0 or {name}.key."
-            remedy = "" if column.why_unused.startswith("dates") else inside
-            raise StreamError(f"{self._source.name}: the column {name!r} is {column.why_unused}.{remedy}")
-        return "number" if is_target and column.kind == "time" else column.kind
-
-    def _check_columns(self, seen: dict[str, InferredKind]) -> None:
-        """Reject a choice of columns that do not exist, or that leave nothing to learn."""
-        source, names = self._source.name, list(seen)
-        listed = first_few([repr(name) for name in names], 20)
-        if self.key in [*self.inputs, *self.targets, *self._copied]:
-            raise StreamError(f"column {self.key!r} is the key, so it cannot be an input, a target or copied.")
-        if self.key not in [None, *self._reader.columns]:
-            raise StreamError(f"{source} has no column {self.key!r} to take keys from. It has {listed}.")
-        missing = [name for name in [*self.inputs, *self.targets, *self._copied] if name not in seen]
-        sign = next((sign for sign in ";\t|" if sign in names[0]), None) if len(names) == 1 else None
-        if sign and (missing or not (self.inputs and self.targets)):
-            parts = f"has only one column, {names[0]!r}, with {sign!r} between its parts"
-            raise StreamError(f"{source} {parts}: pass delimiter={json.dumps(sign)}.")
-        if missing:
-            hint = self._reader.file_format.column_hint
-            if all(part in seen for part in missing[0].split(",")):
-                hint = f". Name the columns separately: {missing[0].replace(',', ' ')}"
-            raise StreamError(f"{source} has no column {missing[0]!r}. It has {listed}{hint}.")
-        if self.inputs and self.targets:
-            return
-        why = [f"{name!r} ({column.why_unused})" for name, column in seen.items() if column.why_unused][:20]
-        raise StreamError(
-            f"{source} has no usable numeric column to {'forecast' if self.inputs else 'learn from'}"
-            + (" besides the targets" if self.horizon == 0 and self.targets else "")
-            + f" (row counters and timestamps are ignored). Its columns are {listed}. Name the inputs and the targets"
-            + (f"; by default these are not used: {', '.join(why)}." if why else ".")
-        )
+    def _check_columns(self, seen: dict[str, InferredKind]) -> ColumnChoice:
+        """Reject a choice of columns that cannot be used, and return it."""
+        choice = ColumnChoice(self._source.name, self.inputs, self.targets, self._copied, self.key)
+        choice.check(seen, self._reader.columns, self._reader.file_format.column_hint, same_row=self.horizon == 0)
+        return choice
 
     def _choose(self) -> None:
         """Decide how the columns in use become inputs and targets."""
@@ -201,6 +184,7 @@ class RowStream(SourceStream):
             clock=self.clock if self.key is None else None,
             gaps=len(times),
             key=None if self.key is None else Key(self.key, *self.shard),
+            has_calendar=bool(self.outlook.entries),
         )
         # The time since the previous row is an additional column, after those of the table.
         gaps = [len(index) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
@@ -220,7 +204,7 @@ class RowStream(SourceStream):
             before=self._read_options.previous_targets and self.horizon == 0,
             with_scales=self._read_options.with_scales and self.horizon > 0 and set(targets) <= set(numbers),
         )
-        self.width = self.layout.width
+        self.width = self.layout.width + (1 + len(self.steps)) * self.outlook.width
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are all constant times. Choose other inputs.")
         self.known = [numbers.index(target) for target in targets if target in numbers]
@@ -235,6 +219,7 @@ class RowStream(SourceStream):
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds: dict[str, Kind] = dict(position["kinds"])
         self._cycles, self.clock = position["cycles"], position["clock"]
+        self.outlook = Outlook(tuple(position.get("calendar", ())), self._read_options.holidays)
         self._latest_times.extend(position["times"])
         self._choose()
         self._reader.conversion.restore(position["categories"])
@@ -283,6 +268,7 @@ class RowStream(SourceStream):
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
             categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
             clock=self.clock,
+            calendar=list(self.outlook.entries),
             times=list(self._latest_times),
             statistics=scaling.saved_statistics(self._series),
             waiting=latest_scales(self._series, self.horizon or 1),
@@ -334,10 +320,12 @@ class RowStream(SourceStream):
         return self._samples(rows, None)
 
     def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
+        scaled = scale_rows(self.layout, self._series, rows.values)
+        if self.outlook.width:
+            blocks = self.outlook.blocks(self._latest_times, rows.moments, self.layout.steps)
+            scaled = np.concatenate([scaled[0], blocks], axis=1), *scaled[1:]
         self._latest_times.extend(map(columns.as_time, rows.times))
-        return Samples(
-            *scale_rows(self.layout, self._series, rows.values), rows.lines, copied, named=self._named(rows.values)
-        )
+        return Samples(*scaled, rows.lines, copied, named=self._named(rows.values))
 
     def _named(self, rows: np.ndarray) -> np.ndarray | None:
         """Return how many classes had names before each row, and count those of the rows; None if there are none."""
@@ -348,23 +336,26 @@ class RowStream(SourceStream):
         self._classes_before = int(named[-1])
         return named[:-1]
 
-    def statistics_snapshot(self) -> SeriesStatistics:
-        """Return the statistics after the last row returned; they do not change when the stream continues."""
-        return SeriesStatistics(*(part.copy() for part in self._series))
+    def moment(self) -> Moment:
+        """Return what the next row depends on after the last row returned; it does not change with the stream."""
+        return Moment(SeriesStatistics(*(part.copy() for part in self._series)), tuple(self._latest_times))
 
-    def peek(self, rows: Sequence[dict[str, Any]], statistics: SeriesStatistics | None = None) -> Samples:
+    def peek(self, rows: Sequence[dict[str, Any]], moment: Moment | None = None) -> Samples:
         """Return each of the rows as a sample, as if it were the next row. The stream does not change.
 
         Args:
             rows: the rows, as dicts by column.
-            statistics: the statistics to use, by default those after the last row returned.
+            moment: the moment after which they would come, by default the present one.
 
         Raises:
             BadRow: one of the rows cannot be read.
         """
-        series = self._series if statistics is None else statistics
+        series, times = moment or (self._series, self._latest_times)
         parsed, _ = self._reader.conversion.convert(self._reader.from_dicts(rows), None, new=False)
         scaled = scale_rows(self.layout, series, parsed.values, mode=scaling.PREVIEW)
+        if self.outlook.width:
+            blocks = [self.outlook.blocks(times, [moment], self.layout.steps) for moment in parsed.moments]
+            scaled = np.concatenate([scaled[0], np.concatenate(blocks)], axis=1), *scaled[1:]
         named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
         return Samples(*scaled, copied=self._copies(parsed), named=named)
 
@@ -397,4 +388,5 @@ class RowStream(SourceStream):
         row = self._series.statistics[0, scaling.LATEST].copy()
         row[self.layout.targets] = targets
         row[self.layout.times] += step * row[len(self.kinds) :]
-        return scale_rows(self.layout, self._series, row[None], mode=scaling.EXTRAPOLATE)[0][0]
+        x = scale_rows(self.layout, self._series, row[None], mode=scaling.EXTRAPOLATE)[0][0]
+        return np.concatenate([x, self.outlook.blocks_ahead(self._latest_times, step, self.layout.steps)])

@@ -1,0 +1,18 @@
+"""What the outlook of a row consists of, for learners."""
+
+from typing import NamedTuple
+
+
+class OutlookShape(NamedTuple):
+    """What the outlook of a row consists of, at the end of its inputs: a block for the row itself and one per step.
+
+    Attributes:
+        entries: the calendar entries in a block, by name; see `norewind.streams.table.calendar_entries`.
+    """
+
+    entries: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """The length of a block."""
+        return len(self.entries)
