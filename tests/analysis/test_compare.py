@@ -4,7 +4,6 @@ import csv
 import json
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 
@@ -13,6 +12,8 @@ from norewind.analysis.compare import Comparison, compare
 from norewind.cli import main
 from norewind.sweeps.sweep import train_run
 from norewind.training.settings import Settings, SettingsError
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
 
 SMALL = Settings("anbn", cell="elman", hidden=4, samples=400, metrics_every=20)
 
@@ -25,10 +26,7 @@ def in_process(monkeypatch, tmp_path_factory):
         folder = tmp_path_factory.mktemp("runs")
         return {name: train_run(run, folder / name) for name, run in plan.items()}
 
-    before = jax.config.jax_enable_x64
     monkeypatch.setattr(module, "sweep", sweep)
-    yield
-    jax.config.update("jax_enable_x64", before)
 
 
 def test_all_methods_see_the_same_text_from_the_same_parameters():

@@ -20,7 +20,16 @@ from norewind.training.fit import fit
 from norewind.training.log import read_log
 
 ROWS, RATE = 30, 0.1
-CASES = [(method, steps) for method in ("rtrl", "bptt:4") for steps in ((1,), (3,), (1, 2, 6))]
+SLOW = pytest.mark.slow
+CASES = [
+    ("rtrl", (3,)),
+    ("rtrl", (1, 2, 6)),
+    ("bptt:4", (1, 2, 6)),
+    *(
+        pytest.param(method, steps, marks=SLOW)
+        for method, steps in [("rtrl", (1,)), ("bptt:4", (1,)), ("bptt:4", (3,))]
+    ),
+]
 
 
 def transition(params, state, x):

@@ -40,10 +40,15 @@ def test_the_best_rate_is_repeated_with_other_seeds_and_reported(record, tmp_pat
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
-def test_runs_are_made_by_the_workers_of_all_sweeps(tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_runs_are_made_by_the_workers_of_all_sweeps(tmp_path):
+    """The quick test of such workers is in test_paper_balancing.py."""
     run = memory.MemoryRun(task="pause", method="bptt:4", cell="rnn", hidden=4, samples=1_000, rate=1e-3)
     (found,) = sweep({run.name: run}, tmp_path, jobs=1, train=memory.train_memory, entry="memory").values()
     assert found["bits"] == memory.train_memory(run, tmp_path)["bits"]
+
+
+def test_other_machines_need_a_package(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="the package ray is not installed"):
         memory.reproduce_memory(tmp_path, samples=1_000, ray="auto")

@@ -36,10 +36,10 @@ def test_the_readme_fits_on_two_screens():
 
 def test_the_demo_runs_and_draws(tmp_path):
     script = ROOT / "examples" / "demo.py"
-    options = ["--samples", "2e5", "--out", str(tmp_path)]
+    options = ["--samples", "4e4", "--out", str(tmp_path)]
     done = run([str(script), *options])
     assert done.returncode == 0, done.stderr
-    assert "200,000 samples" in done.stdout
+    assert "40,000 samples" in done.stdout
     assert "above the floor of 0.1429" in done.stdout
     assert (tmp_path / "anbn.png").stat().st_size > 10_000
 

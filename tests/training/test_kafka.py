@@ -82,10 +82,12 @@ def test_bad_messages_are_reported_with_their_location(cluster, tmp_path, capfd)
     assert read_log(tmp_path / "run" / "metrics.jsonl")[-1]["skipped"] == {"bad rows": 6}
 
 
-def test_unreachable_brokers_and_unknown_topics_are_named(cluster, tmp_path, capfd):
+def test_unreachable_brokers_and_unknown_topics_are_named(cluster, tmp_path, monkeypatch, capfd):
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         closed = f"127.0.0.1:{nobody.getsockname()[1]}"
-    code = norewind("train", "kafka://t", "--brokers", closed, "--out", tmp_path / "run", *SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr("norewind.streams.kafka.client.START_SECONDS", 2.0)
+        code = norewind("train", "kafka://t", "--brokers", closed, "--out", tmp_path / "run", *SMALL)
     assert_rejected(capfd, code, closed, "do not answer", "refused")
     assert_rejected(capfd, train(cluster, "nowhere", tmp_path / "run"), "no topic 'nowhere'")
     cluster.create("some")
@@ -96,7 +98,8 @@ def test_unreachable_brokers_and_unknown_topics_are_named(cluster, tmp_path, cap
     assert not (tmp_path / "run").exists()
 
 
-def test_wrong_credentials_and_options_are_named(cluster, tmp_path, capfd):
+def test_wrong_credentials_and_options_are_named(cluster, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("norewind.streams.kafka.client.START_SECONDS", 2.0)
     options = tmp_path / "client"
     for text, word in [
         ("security.protocol = sasl_plaintext\nsasl.mechanism = PLAIN\nsasl.username = a\nsasl.password = b", "SASL"),

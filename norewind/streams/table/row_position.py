@@ -41,7 +41,7 @@ class RowPosition(SourcePosition):
     statistics: list[SavedColumn]
     waiting: Any
     messages: MessagesPosition | None = None
-    calendar: tuple[Entry, ...] = ()  # also in runs from before there were calendars
+    calendar: tuple[Entry, ...] = ()
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:

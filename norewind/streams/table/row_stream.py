@@ -268,10 +268,10 @@ class RowStream(SourceStream):
             cycles={name: list(cycles) for name, cycles in self._cycles.items()},
             categories={name: list(known) for name, known in self._reader.conversion.categories.items()},
             clock=self.clock,
-            calendar=list(self.outlook.entries),
             times=list(self._latest_times),
             statistics=scaling.saved_statistics(self._series),
             waiting=latest_scales(self._series, self.horizon or 1),
+            **({"calendar": list(self.outlook.entries)} if self.outlook.entries else {}),
         )
 
     def scales_ahead(self, rows: int) -> np.ndarray:
