@@ -5,9 +5,9 @@ from pathlib import Path
 
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import read_records
-from scoreboards import nab
+from scoreboards import calgary, nab
 
-BOARDS = {board.name: board for board in (nab.BOARD,)}
+BOARDS = {board.name: board for board in (nab.BOARD, calgary.BOARD)}
 
 
 def quotes(results: Path) -> Iterator[tuple[str, str]]:

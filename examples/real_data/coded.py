@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from examples.real_data.baselines import COMPRESSORS, record_name
+from examples.real_data.baselines import COMPRESSORS, HEADERS, record_name
 from examples.real_data.plan import STREAMS, settings_of
 from norewind.forecasting import compress
 from norewind.plotting.tables import markdown
@@ -66,5 +66,6 @@ def compression_table(cache: Path, found: dict[str, Record], samples: float | No
             other = found.get(record_name(stream, name))
             if other is not None:
                 size = f"{other['mean'] * other['samples'] / 8:,.0f}"
-                lines.append([stream.title, name, size, f"{other['cpu_seconds']:.2f}", ""])
+                header = f"of which {HEADERS[name]:,} are written for an empty file" if name in HEADERS else ""
+                lines.append([stream.title, name, size, f"{other['cpu_seconds']:.2f}", header])
     return markdown(["text", "compressor", "bytes", "seconds of CPU time", ""], lines)

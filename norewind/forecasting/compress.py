@@ -20,7 +20,7 @@ from norewind.training.registry import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
 # The version of the format. It must change whenever any prediction of `Counts` changes.
-FILE_FORMAT = 4
+FILE_FORMAT = 5
 SYMBOLS, MEGABYTES = 256, 128
 # The number of symbols coded in one call, without the network.
 CHUNK_BYTES = 4_000

@@ -105,6 +105,8 @@ class Oracle:
         self.maps = defaultdict(lambda: [round(2**22 / (1 + exp(7.5 - knot))) for knot in range(16)])
         self.general = [Weights(self.start) for _ in range(self.depth)]
         self.pointer, self.length, self.places = 0, 0, {12: {}, 4: {}}
+        self.controls, self.period = 0, 2
+        self.repeats, self.followers = defaultdict(int), defaultdict(list)
 
     def learn(self, x, target, members):
         """Return the loss of the target after x, in nats. `members` are the probabilities of the experts."""
@@ -128,6 +130,7 @@ class Oracle:
             self.length, self.pointer = min(self.length + 1, 65535), self.pointer + 1
         else:
             self.length = 0
+        self.read_binary(x)
         text.append(x)
         for least, places in self.places.items():
             hashed = 0
@@ -148,6 +151,28 @@ class Oracle:
         else:
             self.lines[1].append(x)
 
+    def read_binary(self, x):
+        """Before the symbol is added, measure whether this is binary data, and find the length of its records."""
+        place = len(self.text)
+        self.controls += (2**16 * (int(self.plan.classes[x]) == -1) - self.controls) // min(place + 32, 4096)
+        if not self.is_binary():
+            return
+        self.followers[self.recent(0)] = [x, *self.followers[self.recent(0)][:1]]
+        if x != self.recent(0):
+            for distance in range(2, 512):
+                self.repeats[distance] += self.at(place - distance) == x
+        if place % 256 == 0:
+            self.period = 2
+            for distance in range(3, 512):
+                if self.repeats[distance] / 16 > self.repeats[self.period] / 15:
+                    self.period = distance
+
+    def is_binary(self):
+        return self.controls > 2**13
+
+    def at(self, place):
+        return self.text[place] if place >= 0 else 0
+
     def read_word(self, kind):
         if kind >= 2:
             word = (self.words[0] + kind) * 0x2F0B4C47 % WORD
@@ -164,14 +189,26 @@ class Oracle:
         features = [self.recent(i) + 1 for i in range(8)] + self.words
         features += [sum(kind << 2 * i for i, kind in enumerate(self.kinds()))]
         features += [above[column] + 1 if column < len(above) else 0, min(column, 255), self.beginning(), opinion, 0]
+        features += self.record()
+        binary = self.is_binary()
         return [
-            (sum(int(m) * features[f] for m, f in zip(row, used, strict=False)) + int(row[-1])) % WORD
-            for row, used in zip(self.plan.multipliers, self.plan.features, strict=True)
+            (sum(int(m) * features[f] for m, f in zip(row, used, strict=False)) + int(row[-1]) + binary) % WORD
+            for row, used in zip(self.plan.multipliers, self.plan.features[int(binary)], strict=True)
         ]
+
+    def record(self):
+        """Return the features of binary data."""
+        place, period = len(self.text), self.period
+        up, left, right = (self.at(place - period + side) for side in (0, -1, 1))
+        around = up + 256 * (right // 32) + 2**11 * (left % 8) + 2**14 * (self.recent(0) % 8)
+        halves = sum(self.recent(i) // 16 << 8 * i for i in range(3))
+        followers = sum(symbol << 8 * i for i, symbol in enumerate(self.followers[self.recent(0)]))
+        twice, thrice = self.at(place - 2 * period), self.at(place - 3 * period)
+        return [up + 1, twice + 1, thrice + 1, left + 1, around, place % period, halves, followers]
 
     def kinds(self):
         """Return the kinds of the last eight symbols: 2 for a letter, 1 for the end of a line."""
-        return [min(int(self.plan.classes[self.recent(i)]), 2) if i < len(self.text) else 0 for i in range(8)]
+        return [max(0, min(int(self.plan.classes[self.recent(i)]), 2)) if i < len(self.text) else 0 for i in range(8)]
 
     def beginning(self):
         """Return how often the line repeats its first symbol, with that symbol and the next one once it is known."""
@@ -248,12 +285,16 @@ class Oracle:
         name = node if self.depth <= 8 else (level, node % 32)
         quality = (bucket > 0) + (bucket >= 16) + (bucket >= 20)
         kinds = self.kinds()
+        shape = sum((kind == 2) << i for i, kind in enumerate(kinds))
+        latest = sum(kind << 2 * i for i, kind in enumerate(kinds[:4]))
+        if self.is_binary():
+            shape, latest = len(self.text) % self.period % 256, self.at(len(self.text) - self.period)
         pair = scrambled(last * 257 + before) * min(512, plan.symbols**2) >> 32
         return [
             (quality, name),
             (last, level),
-            (tuple(kind == 2 for kind in kinds), level),
-            (tuple(kinds[:4]), match, level),
+            (shape, level),
+            (latest, match, level),
             (pair, level),
             (last, name),
             ("word", level, scrambled((self.words[0] * 0x2F0B4C47 + node) % WORD) * int(plan.hashed[2]) >> 32),

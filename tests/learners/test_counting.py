@@ -66,6 +66,31 @@ def check_losses(learner, stream, logs):
         for x, target, member in zip(stream[:-1], stream[1:], logs, strict=True)
     ]
     np.testing.assert_array_equal(losses, expected)
+    return run
+
+
+def test_every_loss_in_binary_data_is_that_of_plain_python(bytes_learner):
+    """Records of 37 bytes between two texts, so that both kinds of contexts are used, and the length is found."""
+    rng = np.random.default_rng(0)
+    records = (np.arange(37) * 5 + rng.integers(0, 3, (14, 37))) % 256
+    records[:, ::3] = rng.integers(0, 8, records[:, ::3].shape)
+    stream = np.concatenate([symbols_of()[:40], records.ravel(), symbols_of()[:40]]).astype(np.int32)
+    run = check_losses(bytes_learner, stream, member_distributions(len(stream) - 1, 0, 256))
+    assert run.past[contexts.PERIOD] == 37
+    assert contexts.is_binary(run.past)
+
+
+def test_texts_are_not_binary(bytes_learner):
+    """Escapes of terminals, bytes beyond ASCII, and a few zeros are parts of texts."""
+    for text in (
+        TEXT,
+        b"\x1b[0m ok\x1b[1m\r\n" * 20,
+        "Grüße, señor\n".encode("latin-1") * 20,
+        b"name\0value of it\n" * 20,
+    ):
+        stream = symbols_of(text)
+        run, _, _ = bytes_learner.scan(bytes_learner.init(), stream[:-1], stream[1:])
+        assert not contexts.is_binary(run.past)
 
 
 def test_matches_of_every_class_of_lengths_are_those_of_plain_python():

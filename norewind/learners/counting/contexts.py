@@ -3,6 +3,10 @@
 Features are the last eight symbols, the current word and the two before it, the kinds of
 the last eight symbols, the line (the symbol above, the column, and how the line
 begins), and the symbol predicted by a match.
+
+Where many of the last bytes are control characters, the stream is binary data, which has records in place of words and
+lines: then the contexts of these use the symbols above (a record ago) and the place in the record. The length of
+records is the distance at which symbols repeat most often.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,18 +15,20 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 
-OTHER, NEWLINE, FIRST_LETTER = 0, 1, 2
+CONTROL, OTHER, NEWLINE, FIRST_LETTER = -1, 0, 1, 2
 # The entries of `past`: hashes of words, the line, how many symbols were seen and learned from, the match, the kinds of
-# the last eight symbols (two bits each), which of them were letters, and the most recent symbols, the latest first.
+# the last eight symbols (two bits each), which of them were letters, the share of control characters, the record (its
+# length, the place in it, the symbol above), and the most recent symbols, the latest first.
 WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, BEGINNING = range(6)
-POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, LATEST = range(6, 13)
+POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, CONTROLS, PERIOD, PLACE, UP, LATEST = range(6, 17)
 # The number of most recent symbols that are kept, and of symbols at the beginning of a line.
 RECENT_SYMBOLS, LINE_SYMBOLS = 32, 256
 PAST = LATEST + RECENT_SYMBOLS
 
 _HASHED = 8
-_WORD, _LAST_WORD, _WORD_BEFORE, _KINDS, _ABOVE, _COLUMN, _BEGINNING, _EXPECTED, _NOTHING, FEATURES = range(
-    _HASHED, _HASHED + 10
+_WORD, _LAST_WORD, _WORD_BEFORE, _KINDS, _ABOVE, _COLUMN, _BEGINNING, _EXPECTED, _NOTHING = range(_HASHED, _HASHED + 9)
+_UP, _UP_TWICE, _UP_THRICE, _UP_LEFT, _AROUND, _PLACE, _HIGH_HALVES, _FOLLOWERS, FEATURES = range(
+    _NOTHING + 1, _NOTHING + 10
 )
 # Contexts with their shares of the table: those with few different values need few rows.
 _SHARES = {0: 0.1, 1: 0.1, 2: 0.4, 3: 1.0, 4: 2.0, 5: 2.4, 8: 0.8}
@@ -39,6 +45,23 @@ _WORDS = {
     (_KINDS, 0): 0.8,
 }
 _LINES = {(_ABOVE, _COLUMN, 0): 1.2, (_BEGINNING, 0, 1): 0.8, (_BEGINNING, _ABOVE, _WORD): 1.0}
+# The contexts that replace those of words and lines in binary data.
+_BINARY = {
+    (_ABOVE, _COLUMN, 0): (_UP, 0),
+    (_BEGINNING, 0, 1): (_AROUND, _UP_TWICE),
+    (_BEGINNING, _ABOVE, _WORD): (_AROUND, _UP_TWICE, _UP_THRICE, _UP_LEFT),
+    (_WORD,): (_PLACE, 0),
+    (_WORD, 0): (_UP, _UP_TWICE),
+    (_WORD, _LAST_WORD): (1,),
+    (_WORD, _LAST_WORD, _WORD_BEFORE): (0, 2),
+    (_WORD, _WORD_BEFORE): (0, 3),
+    (_LAST_WORD, 0, 1): (_FOLLOWERS, 0),
+    (_KINDS, 0): (_HIGH_HALVES,),
+}
+# Binary data is where more than an eighth of about the last 4096 symbols are control characters; 32 others are assumed
+# before the beginning. Records may be as long as the longest distance at which repeats are counted.
+_ALL_CONTROLS, _BINARY_SHARE, _REMEMBERED, _ASSUMED = 1 << 16, 1 << 13, 4096, 32
+DISTANCES, _PERIOD_EVERY, _MOST_REPEATS = 512, 256, 4096
 
 # Matches are found by hashes of this many of the last symbols, unless the current match is at least as long.
 MATCH_LENGTHS = (12, 4)
@@ -71,13 +94,14 @@ def features_of(contexts: Iterable[tuple[int, ...]]) -> tuple[np.ndarray, np.nda
         contexts: the features of each context.
 
     Returns:
-        The features, and for each context one multiplier per feature and a salt.
+        The features in text and in binary data, and for each context one multiplier per feature and a salt.
     """
-    contexts = list(contexts)
-    longest = max(map(len, contexts))
-    features = np.array([[*context, *[_NOTHING] * (longest - len(context))] for context in contexts], np.int64)
-    random = np.random.default_rng(0).integers(0, 2**31, (len(contexts), longest + 1)) * 2 + 1
-    return features, random.astype(np.uint32)
+    text = list(contexts)
+    binary = [_BINARY.get(context, context) for context in text]
+    longest = max(map(len, text + binary))
+    features = [[[*one, *[_NOTHING] * (longest - len(one))] for one in contexts] for contexts in (text, binary)]
+    random = np.random.default_rng(0).integers(0, 2**31, (len(text), longest + 1)) * 2 + 1
+    return np.array(features, np.int64), random.astype(np.uint32)
 
 
 def classes_of(characters: Sequence[str]) -> np.ndarray:
@@ -88,9 +112,14 @@ def classes_of(characters: Sequence[str]) -> np.ndarray:
 
 
 def byte_classes() -> np.ndarray:
-    """Return the class of each byte, as `classes_of` does; bytes beyond ASCII count as parts of letters."""
+    """Return the class of each byte, as `classes_of` does; bytes beyond ASCII count as parts of letters.
+
+    Control characters that texts do not contain have their own class. White space, backspace and escape are no such.
+    """
     beyond = FIRST_LETTER + np.arange(128, 256, dtype=np.int32)
-    return np.concatenate([classes_of([chr(code) for code in range(128)]), beyond])
+    classes = np.concatenate([classes_of([chr(code) for code in range(128)]), beyond])
+    classes[[code for code in range(32) if not (8 <= code < 14 or code == 27)]] = CONTROL
+    return classes
 
 
 @kernel
@@ -115,12 +144,13 @@ def keep_in_range(past, symbols):
     past[POINTER] = max(min(past[POINTER], past[POSITION] - 1), 0)
     past[LENGTH] = min(past[LENGTH], _LONGEST_MATCH)
     past[KINDS], past[LETTERS] = past[KINDS] & 65535, past[LETTERS] & 255
+    past[CONTROLS], past[PERIOD] = past[CONTROLS] & (_ALL_CONTROLS - 1), past[PERIOD] & (DISTANCES - 1)
     for i in range(LATEST, PAST):
         past[i] = min(past[i], symbols - 1)
 
 
 @kernel
-def add_symbol(past, lines, ring, places, classes, symbol, learn):
+def add_symbol(past, lines, ring, places, repeats, followers, classes, symbol, learn):
     """Add one symbol to the past: update the match, the word and the line.
 
     Args:
@@ -128,11 +158,18 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
         lines: the last two lines.
         ring: the symbols of the past.
         places: where each hashed run of symbols was last seen.
+        repeats: how often symbols of binary data repeated at each distance.
+        followers: the last two symbols that followed each symbol of binary data.
         classes: the class of each symbol.
         symbol: the latest symbol.
         learn: whether to store the symbol, so that it can be matched later.
     """
     _follow(past, ring, symbol)
+    seen = min(past[POSITION] + _ASSUMED, _REMEMBERED)
+    past[CONTROLS] += ((classes[symbol] == CONTROL) * _ALL_CONTROLS - past[CONTROLS]) // seen
+    if learn and is_binary(past):
+        followers[past[LATEST] & 255] = (followers[past[LATEST] & 255] << 8 | (symbol & 255)) & 65535
+        _count_repeats(past, ring, repeats, symbol)
     if learn:
         ring[past[POSITION] % len(ring)] = symbol
     for i in range(PAST - 1, LATEST, -1):
@@ -150,10 +187,44 @@ def add_symbol(past, lines, ring, places, classes, symbol, learn):
             places[i, place] = past[POSITION]
     if learn:
         past[LEARNED] = past[POSITION]
-    past[KINDS] = (past[KINDS] << 2 | min(classes[symbol], FIRST_LETTER)) & 65535
+    past[KINDS] = (past[KINDS] << 2 | min(max(classes[symbol], OTHER), FIRST_LETTER)) & 65535
     past[LETTERS] = (past[LETTERS] << 1 | (classes[symbol] >= FIRST_LETTER)) & 255
     _read_word(past, classes[symbol])
     _read_line(past, lines, classes[symbol], symbol)
+    if is_binary(past):
+        period = max(past[PERIOD], 2)
+        past[PLACE] = past[POSITION] % period
+        past[UP] = max(_symbol_at(past, ring, past[POSITION] - period), 0)
+
+
+@kernel
+def is_binary(past):
+    """Return whether the stream is binary data at present.
+
+    Args:
+        past: the summary of the past.
+    """
+    return past[CONTROLS] > _BINARY_SHARE
+
+
+@kernel
+def _count_repeats(past, ring, repeats, symbol):
+    """Count at which distances symbols repeat, except those in runs; now and then, take the best as the length of
+    records: the smallest that is not clearly worse than any other.
+    """
+    position, size = past[POSITION], len(ring)
+    if symbol != past[LATEST]:
+        for distance in range(2, min(DISTANCES, size)):
+            repeats[distance] += ring[(position - distance) & (size - 1)] == symbol
+    if position % _PERIOD_EVERY == 0:
+        best = 2
+        for distance in range(3, DISTANCES):
+            if repeats[distance] * 15 > repeats[best] * 16:
+                best = distance
+        past[PERIOD] = best
+        if repeats[best] > _MOST_REPEATS:
+            for distance in range(2, DISTANCES):
+                repeats[distance] //= 2
 
 
 @kernel
@@ -235,14 +306,16 @@ def _beginning(first, repeats, symbol):
 
 
 @kernel
-def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
+def hash_contexts(past, lines, ring, followers, expects, used, multipliers, features, hashes):
     """Write the hash of every context of the next symbol.
 
     Args:
         past: the summary of the past.
         lines: the last two lines.
+        ring: the symbols of the past.
+        followers: the last two symbols that followed each symbol of binary data.
         expects: the symbol that the match predicts; -1 if there is no match.
-        used: the features of each context.
+        used: the features of each context in text and in binary data.
         multipliers: the random numbers of each context.
         features: where to write the features.
         hashes: where to write the hashes.
@@ -258,10 +331,29 @@ def hash_contexts(past, lines, expects, used, multipliers, features, hashes):
     features[_COLUMN] = min(column, LINE_SYMBOLS - 1)
     length = min(past[LENGTH], _LONGEST_TOLD_APART)
     features[_EXPECTED] = 0 if expects < 0 else (expects + 1) * (_LONGEST_TOLD_APART + 1) + length
+    binary = 0
+    if is_binary(past):
+        _write_record(past, ring, followers, features)
+        binary = 1
     for context in range(len(hashes)):
-        total = multipliers[context, used.shape[1]]
-        for i in range(used.shape[1]):
-            if used[context, i] == _NOTHING:
+        total = np.uint32(multipliers[context, used.shape[2]] + np.uint32(binary))
+        for i in range(used.shape[2]):
+            if used[binary, context, i] == _NOTHING:
                 break
-            total = np.uint32(total + np.uint32(multipliers[context, i] * features[used[context, i]]))
+            total = np.uint32(total + np.uint32(multipliers[context, i] * features[used[binary, context, i]]))
         hashes[context] = total
+
+
+@kernel
+def _write_record(past, ring, followers, features):
+    """Write the features of binary data: the symbols a record ago and more, which are above in a table or an image."""
+    position, period = past[POSITION], max(past[PERIOD], 2)
+    left, right = _symbol_at(past, ring, position - period - 1), _symbol_at(past, ring, position - period + 1)
+    features[_UP], features[_UP_LEFT] = past[UP] + 1, left + 1
+    features[_UP_TWICE] = _symbol_at(past, ring, position - 2 * period) + 1
+    features[_UP_THRICE] = _symbol_at(past, ring, position - 3 * period) + 1
+    # The bits next to those above, and to those that come next.
+    features[_AROUND] = past[UP] | (right & 255) >> 5 << 8 | (left & 7) << 11 | (past[LATEST] & 7) << 14
+    features[_PLACE] = past[PLACE]
+    features[_HIGH_HALVES] = past[LATEST] >> 4 | past[LATEST + 1] >> 4 << 8 | past[LATEST + 2] >> 4 << 16
+    features[_FOLLOWERS] = followers[past[LATEST] & 255]

@@ -16,11 +16,11 @@ class Counts(Learner):
     """A learner that models a stream of symbols in one pass, by counts within a fixed amount of memory.
 
     A symbol is predicted bit by bit. For each bit, every context (the last 0 to 5 and 8
-    symbols, some of them skipped; in a text also the words and the line) has a hashed
-    count, and the longest repeat found contributes a prediction. They are mixed in the logistic
-    domain by weights that are learned online, and the result is corrected by adaptive
-    maps. Without `experts` this uses integer and IEEE-754 operations only, so
-    predictions are the same on every processor.
+    symbols, some of them skipped; in a text also the words and the line, and in binary
+    data the record) has a hashed count, and the longest repeat found contributes a
+    prediction. They are mixed in the logistic domain by weights that are learned online,
+    and the result is corrected by adaptive maps. Without `experts` this uses integer and
+    IEEE-754 operations only, so predictions are the same on every processor.
 
     Losses are in nats, and outputs are log-probabilities of all symbols.
 

@@ -25,7 +25,7 @@ class CountsPlan(NamedTuple):
         depth: the number of bits of a symbol.
         nodes: the number of nodes that are distinguished when selecting weights.
         groups: group g has levels `groups[g]` to `groups[g + 1]`.
-        features: the features of each context.
+        features: the features of each context in text and in binary data.
         multipliers: the random numbers of each context.
         classes: the class of each symbol.
         starts: the first row of each group and context in the table. Regions never overlap.
@@ -57,6 +57,8 @@ class CountsRun(NamedTuple):
         lines: the last two lines.
         ring: the symbols of the past.
         places: where each hashed run of symbols was last seen.
+        repeats: how often symbols of binary data repeated at each distance.
+        followers: the last two symbols that followed each symbol of binary data.
         histories: for each level and context, and for the match, the probability of a one after a history.
         weights: the weights of the first layer (see `bits`).
         uses: how often each of their rows was used.
@@ -69,6 +71,8 @@ class CountsRun(NamedTuple):
     lines: np.ndarray
     ring: np.ndarray
     places: np.ndarray
+    repeats: np.ndarray
+    followers: np.ndarray
     histories: np.ndarray
     weights: np.ndarray
     uses: np.ndarray
@@ -196,6 +200,8 @@ def _without_table(plan: CountsPlan, experts: int, size: float) -> CountsRun:
         np.zeros((2, contexts.LINE_SYMBOLS), np.int32),
         np.zeros(history, kind),
         np.zeros((len(contexts.MATCH_LENGTHS), history // 4), np.uint32),
+        np.zeros(contexts.DISTANCES, np.int32),
+        np.zeros(256, np.int32),
         np.tile(histories, (plan.depth, 1, 1)),
         np.tile((np.array(start) * bits.WEIGHT).astype(np.int32), (int(plan.sets[-1]), 1)),
         np.zeros(int(plan.sets[-1]), np.int32),

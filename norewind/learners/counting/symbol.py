@@ -28,13 +28,13 @@ def learn_chunk(plan, run, work, xs, targets, probabilities, coder, data, losses
     """
     # Unpacked here, because Numba counts references whenever an array is taken from a tuple.
     symbols, depth, nodes, groups, used, multipliers, classes, starts, pairs, sets, hashed = plan
-    table, past, lines, ring, places, histories, weights, uses, last, maps = run
+    table, past, lines, ring, places, repeats, followers, histories, weights, uses, last, maps = run
     features, hashes, checks, firsts, rows, masses, inputs, chosen, predictions = work
     keep_in_range(past, symbols)
     for t in range(len(losses)):
-        add_symbol(past, lines, ring, places, classes, np.int64(xs[t]), True)
+        add_symbol(past, lines, ring, places, repeats, followers, classes, np.int64(xs[t]), True)
         expects = expected_symbol(past, ring)
-        hash_contexts(past, lines, expects, used, multipliers, features, hashes)
+        hash_contexts(past, lines, ring, followers, expects, used, multipliers, features, hashes)
         sum_below_nodes(probabilities, t, depth, masses)
         if len(outputs) > 0:
             all_symbols(plan, run, work, expects, outputs[t])
@@ -78,9 +78,21 @@ def predict_chunk(plan, run, work, xs, probabilities, outputs):
     """
     keep_in_range(run.past, plan.symbols)
     for t in range(len(outputs)):
-        add_symbol(run.past, run.lines, run.ring, run.places, plan.classes, np.int64(xs[t]), False)
+        add_symbol(
+            run.past, run.lines, run.ring, run.places, run.repeats, run.followers, plan.classes, np.int64(xs[t]), False
+        )
         expects = expected_symbol(run.past, run.ring)
-        hash_contexts(run.past, run.lines, expects, plan.features, plan.multipliers, work.features, work.hashes)
+        hash_contexts(
+            run.past,
+            run.lines,
+            run.ring,
+            run.followers,
+            expects,
+            plan.features,
+            plan.multipliers,
+            work.features,
+            work.hashes,
+        )
         sum_below_nodes(probabilities, t, plan.depth, work.masses)
         all_symbols(plan, run, work, expects, outputs[t])
 
