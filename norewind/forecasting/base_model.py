@@ -249,7 +249,7 @@ class ForecastingModel:
         if self._first_rows:
             self._open()
         before, labels = self.settings, dict(self.labels)
-        saved, given = self._saved(), None
+        saved, given, learned = self._saved(), None, self.samples
         position = saved.entries["position"]["stream"] if saved else None
         if rows is None:
             settings = self._file_settings(os.fspath(data))
@@ -274,7 +274,7 @@ class ForecastingModel:
                     self._metric_lines += lines
                     self._continue(training.snapshot())
                     labels = self.labels
-                    self.style = None if is_file else style_of(data, self.samples)
+                    self.style = None if is_file else style_of(data, self.samples, self.samples - learned)
             except BaseException:
                 self.settings, self.labels = before, labels
                 raise

@@ -32,19 +32,20 @@ class FrameStyle(NamedTuple):
     samples: int
 
 
-def style_of(data: Any, samples: int) -> FrameStyle | None:
+def style_of(data: Any, samples: int, rows: int | None = None) -> FrameStyle | None:
     """Return the style of a data frame or series; None for anything else.
 
     Args:
         data: what was passed to `fit`.
         samples: the number of rows that the model has learned from, with these.
+        rows: the number of rows that it has learned from; the others are a plan. None for all.
     """
     frame = data.to_frame() if hasattr(data, "to_frame") else data
     if hasattr(frame, "iter_rows"):
         return FrameStyle("polars", {name: frame.schema[name] for name in frame.columns}, None, samples)
     if hasattr(frame, "itertuples"):
         types = {str(name): kind for name, kind in zip(frame.columns, frame.dtypes, strict=True)}
-        return FrameStyle("pandas", types, frame.index[-KEPT_LABELS:], samples)
+        return FrameStyle("pandas", types, frame.index[:rows][-KEPT_LABELS:], samples)
     return None
 
 

@@ -9,6 +9,7 @@ from norewind.engines.kernels import kernel
 from norewind.learners.horizon import check_steps
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.linear import (
+    MAX_INPUT,
     Linear,
     LinearModel,
     LinearPlan,
@@ -73,9 +74,10 @@ class OutlookLearner(Learner):
 
     The regression is the same for every step, so what is learned of a Monday at 8 counts for all steps that reach one.
     Its features are the hour of the day (between whole hours, it is interpolated), the weekday, both together, three
-    harmonics of the year or the months, and holidays by hour. A second recursive least squares forecasts, for all
-    steps, the errors that the regression would make, from the errors that it made at the latest rows, and from the
-    latest row of the other inputs. A member of a mixture: its forecasts are NaN where the outlook is not known.
+    harmonics of the year or the months, holidays by hour, and the columns known in advance, also squared. A second
+    recursive least squares forecasts, for all steps, the errors that the regression would make, from the errors that it
+    made at the latest rows, and from the latest row of the other inputs. A member of a mixture: its forecasts are NaN
+    where the outlook is not known.
 
     Args:
         inputs: the number of inputs before the outlook.
@@ -90,7 +92,7 @@ class OutlookLearner(Learner):
         self.targets = targets
         self.outputs = len(self.steps) * targets
         places = [shape.entries.index(name) if name in shape.entries else -1 for name in CALENDAR]
-        features = feature_count(np.array(places))
+        features = feature_count(np.array(places), shape.columns)
         self._first = [REGRESSION]
         chosen = REMAINDERS if self.outputs <= MANY_OUTPUTS else REMAINDERS[:1]
         self._second = [model._replace(lags=max(1, model.lags // targets)) for model in chosen]
@@ -147,14 +149,16 @@ CALENDAR = ("hour", "weekday", "year", "month", "holiday")
 
 
 @kernel
-def feature_count(places):
+def feature_count(places, columns):
     """Return how many features an outlook becomes.
 
     Args:
         places: the place of each calendar entry in a block; -1 for none.
+        columns: the number of columns known in advance.
     """
     hour, weekday, year, month, holiday = places
     count = HOURS * (hour >= 0) + WEEKDAYS * (weekday >= 0) + HOURS * WEEKDAYS * (hour >= 0 and weekday >= 0)
+    count += 2 * columns
     return count + 2 * HARMONICS * (year >= 0) + MONTHS * (month >= 0) + (1 + HOURS * (hour >= 0)) * (holiday >= 0)
 
 
@@ -200,6 +204,10 @@ def write_outlook(places, block, features):
             features[next_place + low] = (1 - share) * block[holiday]
             features[next_place + (low + 1) % HOURS] = share * block[holiday]
             next_place += HOURS
+    for value in block[(places >= 0).sum() :]:
+        value = min(max(np.float64(value), -MAX_INPUT), MAX_INPUT)
+        features[next_place], features[next_place + 1] = value, min(value * value, MAX_INPUT)
+        next_place += 2
     return True
 
 

@@ -8,11 +8,13 @@ class OutlookShape(NamedTuple):
 
     Attributes:
         entries: the calendar entries in a block, by name; see `norewind.streams.table.calendar_entries`.
+        columns: the number of columns known in advance, whose values follow them.
     """
 
     entries: tuple[str, ...] = ()
+    columns: int = 0
 
     @property
     def width(self) -> int:
         """The length of a block."""
-        return len(self.entries)
+        return len(self.entries) + self.columns

@@ -17,7 +17,8 @@ from norewind.scoring.number_score import KeyedScore, NumberScore
 from norewind.scoring.row_score import RowScore
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
-from norewind.streams.table.row_stream import Moment, RowStream
+from norewind.streams.table.moment import Moment
+from norewind.streams.table.row_stream import RowStream
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
 from norewind.training.windows import sample_count

@@ -374,6 +374,8 @@ def settings_to_serve(folder: Path) -> Settings:
         problem = "predicts symbols, and only runs on rows can be served"
     elif settings.share:
         problem = "has one model for all keys, which answers only while it learns"
+    elif settings.known_future:
+        problem = "reads columns ahead (known_future), which rows from requests are not"
     if problem:
         raise SettingsError(
             f"{folder} {problem}. Use a topic (docs/kafka.md), or a pipe: norewind train - --flush 1 --predictions "

@@ -85,6 +85,15 @@ class BaseSource(ABC):
         """
         return self.peek(count)
 
+    def read_ahead(self, count: int) -> tuple[list[Any], bool]:
+        """Return the next records without moving past them, and whether they are all that will come.
+
+        Args:
+            count: the maximum number of records.
+        """
+        records = self.peek(count)
+        return records, len(records) < count
+
     @abstractmethod
     def drop(self, records: Sequence[Any]) -> None:
         """Move past the next records.

@@ -171,6 +171,13 @@ class Source(BaseSource):
             return [bytes(self.buffer[: self.buffer.index(b"\n")])]
         return bytes(self.buffer[:end]).split(b"\n", count)[:count]
 
+    def read_ahead(self, count: int) -> tuple[list[bytes], bool]:
+        while self.buffer.count(b"\n") < count and self.fill():
+            pass
+        *lines, rest = bytes(self.buffer).split(b"\n")
+        lines += [rest] if rest and self.complete else []
+        return lines[:count], self.ended and len(lines) < count
+
     def preview(self, count: int) -> list[bytes]:
         # All of a file can be read now, but the sender of a pipe may wait for the answer to its first row.
         self.set_timeout(PREVIEW_SECONDS if self.size is None else None)

@@ -202,6 +202,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         missing=settings.missing,
         bad=settings.bad,
         calendar=is_auto and not is_class and settings.key is None,
+        holidays=settings.holidays,
+        known_future=settings.known_future,
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
@@ -234,5 +236,6 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
     scales = SCALES * targets if rows.layout.with_scales else 0
+    outlook = OutlookShape(rows.outlook.entries, len(rows.outlook.columns))
     shape = StreamShape(rows.layout.width - scales, outputs, False, targets, steps, known, table, periods)
-    return OpenedStream(rows, shape._replace(scales=scales, outlook=OutlookShape(rows.outlook.entries)), score)
+    return OpenedStream(rows, shape._replace(scales=scales, outlook=outlook), score)

@@ -62,6 +62,16 @@ LEVELS = tyro.constructors.PrimitiveConstructorSpec(
 )
 
 
+# So are several columns.
+NAMES = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="COLUMN,...",
+    instance_from_str=lambda words: tuple(name for word in words for name in word.split(",") if name != "none"),
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda names: [",".join(names) or "none"],
+)
+
+
 @with_scopes
 @dataclass(frozen=True)
 class StreamSettings:
@@ -85,6 +95,10 @@ class StreamSettings:
         copy: Columns to copy unchanged into the predictions, such as an id or a time.
         period: The length of a season in rows. Forecasts are compared with the value one season ago.
         horizon: Forecast every row up to this many rows ahead; 0 predicts targets of the same row.
+        known_future: Columns that are known in advance, such as a price or a weather forecast. Their values in the rows
+            to forecast are used too; rows at the end of the table that have no targets are such a plan.
+        holidays: The country whose holidays count, such as DE or DE-BY, if the table has even times (pip install
+            holidays).
         only_steps: Forecast only these numbers of rows ahead, such as 24, or 1 6 24.
         loss: Squared error, Gaussian log-likelihood with a forecast variance, or cross-entropy of a class.
         interval: Add intervals to forecasts that cover these shares of the values, such as 0.8,0.95. The bound on how
@@ -116,6 +130,8 @@ class StreamSettings:
     horizon: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
     only_steps: Annotated[tuple[RowCount, ...], option("ROWS ...", "all up to the horizon")] = ()
     loss: Literal["squared", "gaussian", "classes"] = "squared"
+    known_future: Annotated[tuple[str, ...], NAMES] = ()
+    holidays: Annotated[str | None, option("COUNTRY", "none")] = None
     interval: Annotated[tuple[Level, ...], LEVELS] = ()
     non_negative: bool = False
     missing: Literal["last", "mean", "stop", "skip"] = "last"
@@ -131,6 +147,8 @@ class StreamSettings:
         """Convert and check every value, before anything is opened or compiled."""
         if isinstance(self.interval, float):
             object.__setattr__(self, "interval", (self.interval,))
+        if isinstance(self.known_future, str):
+            object.__setattr__(self, "known_future", tuple(self.known_future.split(",")))
         for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         object.__setattr__(self, "interval", tuple(sorted(set(self.interval))))

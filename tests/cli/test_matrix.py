@@ -53,6 +53,7 @@ FACTORS = {
         "loss": ("", "--loss gaussian"),
         "interval": ("", "--interval 0.8", "--interval 0.5,0.95"),
         "period": ("", "--period 1", "--period 5", "--period 200"),
+        "known future": ("", "--known-future sun"),
         "command": ("resume", "predict", "learn", "fresh", "forecast", "csv", "far", "sample", "plot", "serve"),
     },
     "classes": {

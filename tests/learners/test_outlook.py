@@ -78,11 +78,18 @@ def test_it_equals_ridge_regressions_that_are_solved_anew_at_every_row(monkeypat
 
 def test_between_whole_hours_it_interpolates():
     places, features = np.array([0, -1, -1, -1, 1]), np.empty(24 + 1 + 24)
-    assert feature_count(places) == len(features)
+    assert feature_count(places, 0) == len(features)
     assert write_outlook(places, np.array([23.25, 1.0]), features)
     assert {place: features[place] for place in np.flatnonzero(features)} == {
         **{23: 0.75, 0: 0.25, 24: 1.0, 25 + 23: 0.75, 25: 0.25}
     }
+
+
+def test_columns_known_in_advance_are_features_also_squared():
+    places, features = np.array([0, -1, -1, -1, -1]), np.empty(24 + 2 * 2)
+    assert feature_count(places, 2) == len(features)
+    assert write_outlook(places, np.array([5.0, -2.0, 40.0]), features)
+    assert features[24:].tolist() == [-2.0, 4.0, 10.0, 10.0]
 
 
 def test_without_an_outlook_it_makes_no_forecast_and_learns_nothing():

@@ -62,7 +62,7 @@ def test_uneven_times_have_no_calendar():
 def test_the_entries_of_rows_to_come_are_those_that_they_have_when_they_come(step, first):
     times = times_of(first, 90, step)
     outlook = outlook_of(times, None)
-    blocks = outlook.blocks([], list(map(wall_clock, times)), np.array(STEPS)).reshape(90, 4, outlook.width)
+    blocks = outlook.calendar([], list(map(wall_clock, times)), np.array(STEPS)).reshape(90, 4, outlook.width)
     assert outlook.width
     assert np.isnan(blocks[:2, 1:]).all()
     for place, ahead in enumerate(STEPS, 1):
@@ -81,7 +81,7 @@ def test_a_gap_hides_the_rows_to_come_until_twelve_times_are_even_again():
     times = times_of("2024-01-01", 60, timedelta(hours=1))
     outlook = outlook_of(times, None)
     del times[30]
-    blocks = outlook.blocks([], list(map(wall_clock, times)), np.array([1])).reshape(59, 2, -1)
+    blocks = outlook.calendar([], list(map(wall_clock, times)), np.array([1])).reshape(59, 2, -1)
     unknown = np.isnan(blocks[:, 1]).any(axis=1)
     assert np.flatnonzero(unknown).tolist() == [0, 1, *range(30, 41)]
     assert not np.isnan(blocks[:, 0]).any()

@@ -33,6 +33,13 @@ def timed(seed, rows):
     return [f"{time:%Y-%m-%d %H:%M},{row}" for time, row in zip(times, numbers(seed, rows), strict=True)]
 
 
+def planned(seed, rows):
+    """Rows with a price that is known three rows in advance, and differs after that."""
+    first = 0 if rows == SAME else SAME
+    prices = [(7 * row + (seed if row >= SAME + 3 else 0)) % 11 for row in range(first, first + rows)]
+    return [f"{row},{price}" for row, price in zip(numbers(seed, rows), prices, strict=True)]
+
+
 def classes(seed, rows):
     """Rows with a class, in the second half more than there were in the first."""
     rng = np.random.default_rng(seed)
@@ -64,6 +71,7 @@ KINDS = {
     "text by windows": (letters, None, ("--format", "text", *NETWORK, "uoro:window=4")),
     "rows": (numbers, "a,b", ()),
     "rows with times": (timed, "time,a,b", ("--horizon", 3)),
+    "rows with a plan": (planned, "a,b,price", ("--horizon", 3, "--known-future", "price")),
     "rows three ahead": (numbers, "a,b", ("--horizon", 3)),
     "targets of the same row": (numbers, "a,b", ("--horizon", 0, "--targets", "b")),
     "rows with variances": (numbers, "a,b", ("--loss", "gaussian")),
@@ -102,7 +110,14 @@ def answers_up_to(entries, last):
 @pytest.mark.parametrize(
     "kind",
     slow_but(
-        KINDS, "rows with times", "rows ahead by windows", "classes", "keys", "keys that share, three ahead", "lines"
+        KINDS,
+        "rows with times",
+        "rows with a plan",
+        "rows ahead by windows",
+        "classes",
+        "keys",
+        "keys that share, three ahead",
+        "lines",
     ),
 )
 def test_no_training_metrics_or_predictions_depend_on_later_rows(kind, tmp_path):

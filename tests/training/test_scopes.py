@@ -41,7 +41,7 @@ VALUES = {
     **{"budget": 6.0, "optimizer": "sgd", "rate": 0.1, "alpha": 1.0, "clip": 0.01, "precision": "double"},
     **{"samples": 90, "metrics_every": 30, "checkpoint_every": 31, "checkpoint_seconds": 0, "keep": 1},
     **{"predictions": "stdout", "flush": 5, "tensorboard": None, "stop_if_diverged": None},
-    **{"interval": 0.9, "non_negative": None},
+    **{"interval": 0.9, "non_negative": None, "known_future": "wind", "holidays": "DE"},
 }
 # Settings that change no number of such runs: only their time and memory, what is printed, and other processes.
 UNSEEN = {"checkpoint_seconds", "flush", "resident", "stop_if_diverged", "top", "shards"}
@@ -97,7 +97,7 @@ def described(streams, kind, name) -> Settings:
     }
     value = VALUES[name]
     value = not getattr(DEFAULTS, name) if value is None else value
-    if name in ("inputs", "targets", "copy", "only_steps", "parameters"):
+    if name in ("inputs", "targets", "copy", "only_steps", "parameters", "known_future"):
         value = (int(value) if name in ("only_steps", "parameters") else value,)
     return Settings(**{**entries, name: value})
 

@@ -85,3 +85,17 @@ class ColumnChoice(NamedTuple):
             + f" (row counters and timestamps are ignored). Its columns are {listed}. Name the inputs and the targets"
             + (f"; by default these are not used: {', '.join(why)}." if why else ".")
         )
+
+    def check_planned(self, columns: Sequence[str], kinds: dict[str, Kind]) -> None:
+        """Reject columns that cannot be known in advance.
+
+        Args:
+            columns: the names of the columns.
+            kinds: the kinds of all columns in use.
+
+        Raises:
+            StreamError: one of them is a target, or holds neither numbers nor booleans.
+        """
+        for name in columns:
+            if kinds[name] not in ("number", "boolean") or name in self.targets:
+                raise StreamError(f"known_future: {name!r} must hold numbers or true and false, and be no target.")

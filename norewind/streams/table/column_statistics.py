@@ -99,3 +99,18 @@ def deviation_of(known, column):
     """
     deviation = math.sqrt(known[VARIANCE, column])
     return deviation if deviation > MIN_DEVIATION * abs(known[MEAN, column]) else 0.0
+
+
+@kernel
+def filled(known, row, column, with_latest):
+    """Return a value, or its replacement if it is missing.
+
+    Args:
+        known: the statistics of the series, of shape (STATISTICS, columns).
+        row: the numbers of the columns; NaN is missing.
+        column: the column of the value.
+        with_latest: whether to replace it by the latest value, not by the mean.
+    """
+    if not math.isnan(row[column]):
+        return row[column]
+    return known[LATEST, column] if with_latest and known[COUNT, column] > 0 else known[MEAN, column]

@@ -41,6 +41,8 @@ class ReadOptions:
             learned from.
         calendar: whether the calendar of the rows to come follows the inputs, if the times of the rows are even.
         holidays: the country whose holidays are part of it; None for none.
+        known_future: columns whose values in the next rows are read ahead, and follow the inputs too. Rows at the end
+            of a source that have no targets are only read ahead.
         bad: how to treat rows that cannot be read otherwise. They are errors ("stop"), or are skipped and counted
             ("skip").
     """
@@ -55,6 +57,7 @@ class ReadOptions:
     bad: Literal["stop", "skip"] = "stop"
     calendar: bool = False
     holidays: str | None = None
+    known_future: tuple[str, ...] = ()
 
 
 class LineFormat(ABC):

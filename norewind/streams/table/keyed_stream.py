@@ -9,7 +9,8 @@ import numpy as np
 from norewind.streams.base_source import BaseSource
 from norewind.streams.stream import Samples
 from norewind.streams.table.conversion import Rows
-from norewind.streams.table.row_stream import Moment, RowStream
+from norewind.streams.table.moment import Moment
+from norewind.streams.table.row_stream import RowStream
 
 
 class KeyedStream(RowStream):
@@ -60,6 +61,6 @@ class KeyedStream(RowStream):
         # An unpaired surrogate cannot be encoded.
         return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
-    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
+    def _samples(self, rows: Rows, copied: np.ndarray | None, ahead: np.ndarray | None = None) -> Samples:
         keys = np.array(rows.keys, object)
         return Samples(rows.values, rows.values[:, self.layout.targets], lines=rows.lines, copied=copied, keys=keys)

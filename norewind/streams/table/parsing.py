@@ -5,8 +5,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from norewind.streams.base_source import MAX_LINE_BYTES, BaseSource
 from norewind.streams.stream import BadRow, MissingValue, StreamError, check_choice
+from norewind.streams.table.columns import boolean_of, can_read, number_of
 from norewind.streams.table.conversion import Conversion, Getter, Rows, joined_rows
 from norewind.streams.table.formats import DICT_FORMAT, FORMATS, ReadOptions
 
@@ -31,6 +34,7 @@ class RowReader:
         columns: the names of all columns, known after `read_header` or `first_rows`.
         getters: for each of them, the function that returns its value in a parsed row.
         conversion: how rows are converted to numbers; set by the stream.
+        only_planned: whether all rows that are left in the source are planned ones, without targets.
 
     Raises:
         StreamError: one of the options is invalid.
@@ -49,6 +53,8 @@ class RowReader:
         self.conversion: Conversion
         self._batch = 1
         self._source, self._read_options = source, read_options
+        self._planned = read_options.known_future
+        self._targets, self._horizon, self.only_planned = [], 0, False
         self.file_format = FORMATS[read_options.format](read_options)
         self._format = FORMATS[DICT_FORMAT](read_options) if source.has_rows else self.file_format
 
@@ -73,6 +79,15 @@ class RowReader:
         except BadRow as problem:
             raise self._error(line, f"{problem}. Fix the header") from None
         self._source.drop([line])
+
+    def plan(self, targets: Sequence[str], horizon: int) -> None:
+        """Set what rows are planned for, if there are planned columns.
+
+        Args:
+            targets: the names of the targets.
+            horizon: how many rows ahead to read.
+        """
+        self._targets, self._horizon = list(targets), horizon
 
     def first_rows(self) -> list[Any]:
         """Return the first good rows, at least one, and name the columns. The rows stay in the source for `take`."""
@@ -122,13 +137,15 @@ class RowReader:
         """
         self._source.set_timeout(timeout)
         parts = [self.conversion.none]
-        left = count
+        left = self._count_past(count) if self._planned else count
         ended_by = None
         try:
             while left and (records := self._source.peek(min(left, self._batch))):
                 try:
-                    parts.append(self._next(records))
-                    left -= len(parts[-1].values)
+                    rows, passed = self._next(records)
+                    parts.append(rows)
+                    # What can be taken before a plan is counted in records, of which some are blank.
+                    left -= passed if self._planned else len(rows.values)
                     self._batch = min(2 * self._batch, max(1, BATCH_FIELDS // len(self.columns)))
                 except BadRow as problem:
                     # One of them is unusual, so it is approached in ever smaller batches.
@@ -136,12 +153,62 @@ class RowReader:
                     if len(records) == 1:
                         self._skip(records[0], problem)
                         self._source.drop(records)
+                        left -= 1 if self._planned else 0
         except StreamError as error:
             ended_by = error
         return joined_rows(parts[1:] or parts), ended_by
 
-    def _next(self, records: list[Any]) -> Rows:
-        """Convert records and move past them, all or none."""
+    def _count_past(self, count: int) -> int:
+        """Return how many of the next records can be taken: the rows that they are forecast to are known, or none come.
+
+        Rows at the end of a source that have no targets are only planned. They are left there.
+        """
+        size = count + self._horizon
+        while True:
+            records, at_end = self._source.read_ahead(size)
+            past = min(count, len(records) if at_end else max(0, len(records) - self._horizon))
+            if past and self._last_known(records[past - 1 :]) is not None:
+                return past
+            if len(records) < size:
+                break
+            size *= 2
+        last = self._last_known(records)
+        past = 0 if last is None else min(past, last + 1)
+        self.only_planned = at_end and not past
+        return past
+
+    def _last_known(self, records: list[Any]) -> int | None:
+        """Return the last of these records that has a target; None if there is none."""
+        for place in range(len(records) - 1, -1, -1):
+            if self._numbers(records[place], self._targets):
+                return place
+        return None
+
+    def plan_ahead(self) -> np.ndarray:
+        """Return the values of the planned columns in the next rows, as far as they are known (rows, columns)."""
+        records, _ = self._source.read_ahead(self._horizon)
+        rows = [self._numbers(record, self._planned, missing=True) for record in records]
+        return np.array([row for row in rows if row], np.float64).reshape(-1, len(self._planned))
+
+    def _numbers(self, record: Any, names: Sequence[str], *, missing: bool = False) -> list[float]:
+        """Return the numbers of a record in some columns; none if it is no good row.
+
+        Args:
+            record: the record.
+            names: the columns.
+            missing: whether to return NaN for missing numbers.
+        """
+        if self._is_blank(record):
+            return []
+        try:
+            row = self._parsed([record], self.columns)[0]
+            found = [_number_or_truth(self.getters[name](row)) for name in names]
+        except BadRow:
+            return []
+        return [number for number in found if missing or number == number]
+
+    def _next(self, records: list[Any]) -> tuple[Rows, int]:
+        """Convert records and move past them, all or none. Return the rows, and how many records that were."""
         rows, passed = self.conversion.none, 1
         if not self._is_blank(records[0]):
             parsed = self._parsed(records, self.columns)
@@ -149,7 +216,7 @@ class RowReader:
         self._source.drop(records[:passed])
         if len(rows.values):
             self._source.progress.mark()
-        return rows
+        return rows, passed
 
     def take_row(self, row: dict[str, Any]) -> Rows:
         """Convert a row that is not in the source, and count it as if it had been the next one there.
@@ -226,3 +293,7 @@ class RowReader:
 
     def _error(self, record: Any, problem: str) -> StreamError:
         return StreamError(f"{self._source.name}, {self._source.location(record)} is bad: {problem}.")
+
+
+def _number_or_truth(value: Any) -> float:
+    return boolean_of(value) if can_read(boolean_of, value) else number_of(value)

@@ -22,27 +22,30 @@ MAX_YEARS = 20
 class Outlook(NamedTuple):
     """What is known in advance of later rows.
 
-    The outlook of a row has one block for the row itself and one for each step, with the calendar entries of that row.
+    The outlook of a row has one block for the row itself and one for each step: the calendar entries of that row, and
+    its values in the columns that are known in advance.
 
     Attributes:
         entries: the calendar entries.
         country: whose holidays count, if `holiday` is one of the entries.
+        columns: the columns that are known in advance.
     """
 
     entries: tuple[Entry, ...] = ()
     country: str | None = None
+    columns: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
         """The length of a block."""
-        return len(self.entries)
+        return len(self.entries) + len(self.columns)
 
-    def blocks(self, latest: Sequence[Any], times: Sequence[float], steps: np.ndarray) -> np.ndarray:
-        """Return the outlook of rows (rows, (1 + steps) × width).
+    def calendar(self, latest: Sequence[Any], times: Sequence[float], steps: np.ndarray) -> np.ndarray:
+        """Return the calendar entries of rows, for themselves and for each step (rows, 1 + steps, entries).
 
         Args:
             latest: the latest times before these rows, as they were sent.
-            times: the times of the rows as `wall_clock` returns them.
+            times: the times of the rows as `wall_clock` returns them; ignored if there are no entries.
             steps: the steps, in rows ahead.
         """
         history, moments = np.full(KEPT_TIMES, np.nan), np.array(times, np.float64)
@@ -55,34 +58,48 @@ class Outlook(NamedTuple):
             farthest = steps[-1] * max(np.nanmax(gaps, initial=0.0), 0.0)
             last = known.max() + min(farthest, MAX_YEARS * 366 * DAY)
             holidays = holidays_between(self.country, float(known.min()), float(last))
-        out = np.empty((len(moments), 1 + len(steps), self.width))
+        out = np.empty((len(moments), 1 + len(steps), len(self.entries)))
         numbers = np.array([ENTRIES.index(entry) for entry in self.entries], np.int64)
         write_calendar(history, moments, steps, numbers, holidays, out, np.empty(len(moments), np.bool_))
-        return out.reshape(len(moments), -1).astype(np.float32)
+        return out
 
-    def blocks_ahead(self, latest: Sequence[Any], ahead: int, steps: np.ndarray) -> np.ndarray:
-        """Return the outlook of a later row.
+    def added_to(self, xs: np.ndarray, calendar: np.ndarray, plans: np.ndarray) -> np.ndarray:
+        """Return inputs followed by their outlook.
 
         Args:
-            latest: the latest times, as they were sent.
-            ahead: how many rows later it is.
-            steps: the steps, in rows ahead of that row.
+            xs: the inputs of rows.
+            calendar: the calendar entries (rows, 1 + steps, entries).
+            plans: the values known in advance (rows, 1 + steps, columns).
         """
-        if not self.width:
-            return np.zeros(0, np.float32)
-        *before, last = latest
-        every = self.blocks(before, [wall_clock(last)], np.concatenate([[ahead], ahead + steps]))
-        return every[0, self.width :]
+        blocks = np.concatenate([calendar, plans], axis=2).astype(np.float32)
+        return np.concatenate([xs, blocks.reshape(len(xs), -1)], axis=1)
 
 
-def outlook_of(times: Sequence[Any], country: str | None) -> Outlook:
+def plans_of(own: np.ndarray, ahead: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Return what is planned at each of consecutive rows, for itself and for each step (rows, 1 + steps, columns).
+
+    Args:
+        own: the planned columns of the rows (rows, columns).
+        ahead: those of the rows after them, as far as they are known.
+        steps: the steps, in rows ahead.
+
+    >>> plans_of(np.array([[1.0], [2.0]]), np.array([[3.0]]), np.array([1, 2]))[:, :, 0].tolist()
+    [[1.0, 2.0, 3.0], [2.0, 3.0, nan]]
+    """
+    unknown = np.full((len(own) + int(steps[-1]), own.shape[1]), np.nan)
+    values = np.concatenate([own, ahead, unknown])
+    return values[np.arange(len(own))[:, None] + np.concatenate([[0], steps])]
+
+
+def outlook_of(times: Sequence[Any], country: str | None = None, columns: Sequence[str] = ()) -> Outlook:
     """Return the outlook of a table.
 
     Args:
         times: the times of the first rows, as they were sent.
         country: whose holidays count; None for no holidays.
+        columns: the columns that are known in advance.
     """
     entries = entries_for([wall_clock(time) for time in times])
     if country and "weekday" in entries:
         entries.append("holiday")
-    return Outlook(tuple(entries), country)
+    return Outlook(tuple(entries), country, tuple(columns))

@@ -42,6 +42,7 @@ class RowPosition(SourcePosition):
     waiting: Any
     messages: MessagesPosition | None = None
     calendar: tuple[Entry, ...] = ()
+    plan: tuple[list[SavedNumber | None], ...] = ()
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:

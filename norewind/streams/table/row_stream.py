@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,25 +16,14 @@ from norewind.streams.table.column_choice import ColumnChoice
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
 from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import ReadOptions
+from norewind.streams.table.moment import Moment
 from norewind.streams.table.parsing import RowReader
 from norewind.streams.table.row_outlook import Outlook, outlook_of
 from norewind.streams.table.row_position import check_row_position
-from norewind.streams.table.scaling import SeriesStatistics, TableLayout, latest_scales, scale_rows
+from norewind.streams.table.scaling import PREVIEW, SeriesStatistics, TableLayout, latest_scales
 
 UNREAD_POSITION = init_position("rows")
 _array = partial(np.array, dtype=np.int64)
-
-
-class Moment(NamedTuple):
-    """What the next row of a stream depends on.
-
-    Attributes:
-        statistics: the statistics of the columns so far.
-        times: the times of the latest rows, as they were sent.
-    """
-
-    statistics: SeriesStatistics
-    times: Sequence[Any]
 
 
 class RowStream(SourceStream):
@@ -108,6 +97,7 @@ class RowStream(SourceStream):
             self.inputs, self.targets = list(inputs or []), list(targets or [])
             self._copied = list(copy)
             self.outlook = Outlook()
+            self._plan: list[list[float | None]] = []  # of the rows after the latest one
             self.ignored: dict[str, str] = {}
             self.warning: str | None = None
             self._latest_times: deque[Any] = deque(maxlen=KEPT_TIMES)
@@ -126,14 +116,17 @@ class RowStream(SourceStream):
         seen = {name: infer_kind(values) for name, values in first.items()}
         seen |= {name: seen[name]._replace(why_unused="not in the value") for name in seen.keys() & MESSAGE_COLUMNS}
         why_ignored = "not among the inputs" if self.inputs else ""
+        planned = self._read_options.known_future
         if not self.inputs:
             usable = [name for name, column in seen.items() if not column.why_unused]
             self.inputs = [name for name in usable if self.horizon > 0 or name not in self.targets]
             if self._read_options.classes and self.horizon:
                 # The class up to now is the best predictor of the next one.
                 self.inputs += [name for name in self.targets if name not in self.inputs and name in seen]
+        self.inputs += [name for name in planned if name not in self.inputs]
         if not self.targets:
-            self.targets = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
+            numbers = [name for name in self.inputs if name in seen and seen[name].kind == "number"]
+            self.targets = [name for name in numbers if name not in planned]
         choice, classes = self._check_columns(seen), self._read_options.classes
         used = dict.fromkeys([*self.inputs, *self.targets])
         self.kinds = {name: choice.kind(name, seen[name], classes=classes) for name in used}
@@ -153,6 +146,10 @@ class RowStream(SourceStream):
                 f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
                 "order of the source. Sort them or, if they belong to several series, name the column of the keys."
             )
+        self.outlook = self.outlook._replace(columns=planned)
+        if self._read_options.holidays and "holiday" not in self.outlook.entries:
+            raise StreamError("holidays: the table has no column of even times, at most a day apart. Leave it out.")
+        choice.check_planned(planned, self.kinds)
         self._choose()
         self._series = scaling.init_series(self.layout)
 
@@ -202,8 +199,10 @@ class RowStream(SourceStream):
             standardise=self._standardise,
             classes=self._read_options.classes,
             before=self._read_options.previous_targets and self.horizon == 0,
+            planned=_array([index[name] for name in self.outlook.columns]),
             with_scales=self._read_options.with_scales and self.horizon > 0 and set(targets) <= set(numbers),
         )
+        self._reader.plan(self.targets, self.horizon)
         self.width = self.layout.width + (1 + len(self.steps)) * self.outlook.width
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are all constant times. Choose other inputs.")
@@ -219,7 +218,9 @@ class RowStream(SourceStream):
         self.inputs, self.targets = list(position["inputs"]), list(position["targets"])
         self.kinds: dict[str, Kind] = dict(position["kinds"])
         self._cycles, self.clock = position["cycles"], position["clock"]
-        self.outlook = Outlook(tuple(position.get("calendar", ())), self._read_options.holidays)
+        options = self._read_options
+        self.outlook = Outlook(tuple(position.get("calendar", ())), options.holidays, options.known_future)
+        self._plan = list(position.get("plan", ()))
         self._latest_times.extend(position["times"])
         self._choose()
         self._reader.conversion.restore(position["categories"])
@@ -232,6 +233,7 @@ class RowStream(SourceStream):
             # The start of another source (see `restart_position`), which may have its columns in another order.
             self._series = scaling.init_series(self.layout)._replace(statistics=self._series.statistics)
             self._latest_times.clear()
+            self._plan = []
             self._reader.read_header()
         self._check_columns(dict.fromkeys(self._reader.columns, InferredKind("number")))
 
@@ -272,6 +274,7 @@ class RowStream(SourceStream):
             statistics=scaling.saved_statistics(self._series),
             waiting=latest_scales(self._series, self.horizon or 1),
             **({"calendar": list(self.outlook.entries)} if self.outlook.entries else {}),
+            **({"plan": list(self._plan)} if self._plan else {}),
         )
 
     def scales_ahead(self, rows: int) -> np.ndarray:
@@ -297,11 +300,13 @@ class RowStream(SourceStream):
         check_take_count(count)
         rows, problem = self._reader.take(count, timeout)
         self._source.progress.note_returned(len(rows.values), problem)
-        if not len(rows.values) and self._source.ended:
+        if not len(rows.values) and (self._source.ended or self._reader.only_planned):
             if self._source.progress.start == UNREAD_POSITION and self.shard[1] == 1:
                 raise self._reader.too_short_error()
             return self._source.progress.end()
-        return self._samples(rows, self._copies(rows))
+        is_planned = self.outlook.columns and len(rows.values)
+        ahead = self._reader.plan_ahead() if is_planned else np.zeros((0, len(self.outlook.columns)))
+        return self._samples(rows, self._copies(rows), ahead)
 
     def take_row(self, row: dict[str, Any]) -> Samples:
         """Return a row that is not in the source as the next sample.
@@ -317,15 +322,19 @@ class RowStream(SourceStream):
         """
         rows = self._reader.take_row(row)
         self._source.progress.note_returned(len(rows.values), None)
-        return self._samples(rows, None)
+        return self._samples(rows, None, self._moment.plan_after_next(self.outlook))
 
-    def _samples(self, rows: Rows, copied: np.ndarray | None) -> Samples:
-        scaled = scale_rows(self.layout, self._series, rows.values)
-        if self.outlook.width:
-            blocks = self.outlook.blocks(self._latest_times, rows.moments, self.layout.steps)
-            scaled = np.concatenate([scaled[0], blocks], axis=1), *scaled[1:]
+    def _samples(self, rows: Rows, copied: np.ndarray | None, ahead: np.ndarray) -> Samples:
+        """Return rows as samples, with what is planned for the rows after them."""
+        scaled = self._moment.scaled(self.layout, self.outlook, rows, ahead)
         self._latest_times.extend(map(columns.as_time, rows.times))
-        return Samples(*scaled, rows.lines, copied, named=self._named(rows.values))
+        if self.outlook.columns and len(rows.values):
+            self._plan = [[None if value != value else value for value in row] for row in ahead.tolist()]
+        return Samples(*scaled, lines=rows.lines, copied=copied, named=self._named(rows.values))
+
+    @property
+    def _moment(self) -> Moment:
+        return Moment(self._series, self._latest_times, self._plan)
 
     def _named(self, rows: np.ndarray) -> np.ndarray | None:
         """Return how many classes had names before each row, and count those of the rows; None if there are none."""
@@ -338,7 +347,8 @@ class RowStream(SourceStream):
 
     def moment(self) -> Moment:
         """Return what the next row depends on after the last row returned; it does not change with the stream."""
-        return Moment(SeriesStatistics(*(part.copy() for part in self._series)), tuple(self._latest_times))
+        copied = SeriesStatistics(*(part.copy() for part in self._series))
+        return Moment(copied, tuple(self._latest_times), list(self._plan))
 
     def peek(self, rows: Sequence[dict[str, Any]], moment: Moment | None = None) -> Samples:
         """Return each of the rows as a sample, as if it were the next row. The stream does not change.
@@ -350,12 +360,13 @@ class RowStream(SourceStream):
         Raises:
             BadRow: one of the rows cannot be read.
         """
-        series, times = moment or (self._series, self._latest_times)
+        moment = moment or self._moment
         parsed, _ = self._reader.conversion.convert(self._reader.from_dicts(rows), None, new=False)
-        scaled = scale_rows(self.layout, series, parsed.values, mode=scaling.PREVIEW)
-        if self.outlook.width:
-            blocks = [self.outlook.blocks(times, [moment], self.layout.steps) for moment in parsed.moments]
-            scaled = np.concatenate([scaled[0], np.concatenate(blocks)], axis=1), *scaled[1:]
+        ahead, place = moment.plan_after_next(self.outlook), range(len(rows))
+        alone = [parsed._replace(values=parsed.values[i : i + 1], moments=parsed.moments[i : i + 1]) for i in place]
+        parts = alone if self.outlook.width else [parsed]
+        scaled = [moment.scaled(self.layout, self.outlook, part, ahead, mode=PREVIEW) for part in parts]
+        scaled = map(np.concatenate, zip(*scaled, strict=True))
         named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
         return Samples(*scaled, copied=self._copies(parsed), named=named)
 
@@ -376,7 +387,8 @@ class RowStream(SourceStream):
 
     def unknown_ahead(self) -> list[str]:
         """Return the inputs that future rows will have, but whose values are neither forecast nor known from time."""
-        return [name for name in self.inputs if name not in self.targets and self.kinds[name] != "time"]
+        known = {*self.targets, *self.outlook.columns}
+        return [name for name in self.inputs if name not in known and self.kinds[name] != "time"]
 
     def future_inputs(self, targets: np.ndarray, step: int) -> np.ndarray:
         """Return the inputs of a future row. Columns other than targets keep their values, and times continue.
@@ -385,8 +397,4 @@ class RowStream(SourceStream):
             targets: the assumed targets of that row.
             step: how many rows ahead it is.
         """
-        row = self._series.statistics[0, scaling.LATEST].copy()
-        row[self.layout.targets] = targets
-        row[self.layout.times] += step * row[len(self.kinds) :]
-        x = scale_rows(self.layout, self._series, row[None], mode=scaling.EXTRAPOLATE)[0][0]
-        return np.concatenate([x, self.outlook.blocks_ahead(self._latest_times, step, self.layout.steps)])
+        return self._moment.future_inputs(self.layout, self.outlook, targets, step)

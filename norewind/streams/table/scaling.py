@@ -21,6 +21,7 @@ from norewind.streams.table.column_statistics import (
     MIN_VALUES,
     STATISTICS,
     deviation_of,
+    filled,
     observe,
 )
 from norewind.streams.table.columns import CATEGORIES, DAY, MAX_NUMBER
@@ -58,6 +59,7 @@ class TableLayout(NamedTuple):
         standardise: whether columns are standardised.
         classes: whether the targets are classes, which are not standardised.
         before: whether the latest targets of the previous rows are inputs too.
+        planned: the columns that are known in advance.
         with_scales: whether the last inputs say by what the targets among the inputs are standardised: see `SCALES`.
     """
 
@@ -73,6 +75,7 @@ class TableLayout(NamedTuple):
     standardise: bool
     classes: bool
     before: bool
+    planned: np.ndarray = np.zeros(0, np.int64)
     with_scales: bool = False
 
     @property
@@ -202,7 +205,12 @@ def restored_series(layout: TableLayout, statistics: list[list[Any]], waiting: A
 
 
 def scale_rows(
-    layout: TableLayout, series: SeriesStatistics, rows: np.ndarray, slots: np.ndarray | None = None, mode: int = LEARN
+    layout: TableLayout,
+    series: SeriesStatistics,
+    rows: np.ndarray,
+    slots: np.ndarray | None = None,
+    mode: int = LEARN,
+    plans: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Convert rows to samples.
 
@@ -214,6 +222,8 @@ def scale_rows(
         slots: the series that each row belongs to; by default, all belong to the first.
         mode: `LEARN` to add the rows to the statistics, `PREVIEW` to treat each row as an alternative next one, or
             `EXTRAPOLATE` to scale the rows without changing the statistics.
+        plans: what is planned at each row for itself and for later rows (rows, rows ahead, planned columns). They are
+            replaced by inputs; a missing value becomes the latest one of its column.
 
     Returns:
         The first six fields of `Samples`.
@@ -228,12 +238,15 @@ def scale_rows(
     values = np.empty(shape)
     out = xs, targets, scales, last, scales_after, values
     slots = np.zeros(count, np.int64) if slots is None else slots
-    _scale_rows(tuple(layout), tuple(series), slots, rows, mode, out)  # Numba takes twice as long for named tuples
+    plans = np.empty((count, 0, 0)) if plans is None else plans
+    _scale_rows(
+        tuple(layout), tuple(series), slots, rows, plans, mode, out
+    )  # Numba takes twice as long for named tuples
     return out
 
 
 @kernel
-def _scale_rows(layout, series, slots, rows, mode, out):
+def _scale_rows(layout, series, slots, rows, plans, mode, out):
     """Write the inputs, targets, scales, last values, scales after each row and raw targets of rows; see `Samples`.
 
     Args:
@@ -241,6 +254,7 @@ def _scale_rows(layout, series, slots, rows, mode, out):
         series: the fields of a `SeriesStatistics`, the statistics so far, updated in place if the mode is `LEARN`.
         slots: the series that each row belongs to.
         rows: the numbers of the columns, of shape (rows, columns); NaN is missing.
+        plans: the plans at each row, changed in place.
         mode: `LEARN`, `PREVIEW` or `EXTRAPOLATE`, as in `scale_rows`.
         out: the six arrays to write to.
     """
@@ -262,6 +276,12 @@ def _scale_rows(layout, series, slots, rows, mode, out):
                 row[layout.columns - len(layout.times) + place] = row[time] - known[LATEST, time]
             observe(known, row)
         write_inputs(layout, known, row, xs[t])
+        for ahead in range(plans.shape[1]):
+            row[layout.planned] = plans[t, ahead]
+            for k in range(len(layout.planned)):
+                plans[t, ahead, k] = input_of(layout, known, row, layout.planned[k])
+        if plans.shape[1] > 0:
+            row[:] = rows[t]
         write_scales(layout, known, standardise, now)
         here = seen[slot] % depth
         for s in range(len(layout.steps)):
@@ -299,11 +319,7 @@ def write_inputs(layout, known, row, x):
     """
     place = 0
     for column in layout.numbers:
-        value = filled(known, row, column, layout.fill_with_latest)
-        if layout.standardise:
-            deviation = deviation_of(known, column)
-            value = clipped((value - known[MEAN, column]) / deviation) if deviation > 0 else 0.0
-        x[place] = value
+        x[place] = input_of(layout, known, row, column)
         place += 1
     for column in layout.categories:
         # Categories have no mean.
@@ -324,6 +340,23 @@ def write_inputs(layout, known, row, x):
             if not layout.standardise:
                 x[place], x[place + 1] = 0.0, 0.0
             place += SCALES
+
+
+@kernel
+def input_of(layout, known, row, column):
+    """Return a number as an input.
+
+    Args:
+        layout: how columns become inputs and targets.
+        known: the statistics of the series, of shape (STATISTICS, columns).
+        row: the numbers of the columns; NaN is missing.
+        column: the column.
+    """
+    value = filled(known, row, column, layout.fill_with_latest)
+    if not layout.standardise:
+        return value
+    deviation = deviation_of(known, column)
+    return clipped((value - known[MEAN, column]) / deviation) if deviation > 0 else 0.0
 
 
 @kernel
@@ -364,21 +397,6 @@ def write_before(layout, last, x):
         else:
             x[place] = 0.0 if math.isnan(last[k]) else last[k]
         place += size
-
-
-@kernel
-def filled(known, row, column, with_latest):
-    """Return a value, or its replacement if it is missing.
-
-    Args:
-        known: the statistics of the series, of shape (STATISTICS, columns).
-        row: the numbers of the columns; NaN is missing.
-        column: the column of the value.
-        with_latest: whether to replace it by the latest value, not by the mean.
-    """
-    if not math.isnan(row[column]):
-        return row[column]
-    return known[LATEST, column] if with_latest and known[COUNT, column] > 0 else known[MEAN, column]
 
 
 @kernel

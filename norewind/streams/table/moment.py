@@ -1,0 +1,80 @@
+"""What the next row of a stream depends on, and rows as the inputs and targets that they are at that moment."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from norewind.streams.table.calendar_entries import wall_clock
+from norewind.streams.table.conversion import Rows
+from norewind.streams.table.row_outlook import Outlook, plans_of
+from norewind.streams.table.scaling import EXTRAPOLATE, LATEST, LEARN, SeriesStatistics, TableLayout, scale_rows
+
+
+class Moment(NamedTuple):
+    """What the next row of a stream depends on.
+
+    Attributes:
+        statistics: the statistics of the columns so far.
+        times: the times of the latest rows, as they were sent.
+        plan: the values known in advance of the next rows; None where one is not known.
+    """
+
+    statistics: SeriesStatistics
+    times: Sequence[Any]
+    plan: Sequence[Sequence[float | None]]
+
+    def plan_after_next(self, outlook: Outlook) -> np.ndarray:
+        """Return what is planned for the rows after the next one (rows, columns).
+
+        Args:
+            outlook: the outlook of the stream.
+        """
+        return self._numbers(self.plan[1:], outlook)
+
+    @staticmethod
+    def _numbers(plan: Sequence[Sequence[float | None]], outlook: Outlook) -> np.ndarray:
+        rows = [[np.nan if value is None else value for value in row] for row in plan]
+        return np.array(rows, np.float64).reshape(len(rows), len(outlook.columns))
+
+    def scaled(
+        self, layout: TableLayout, outlook: Outlook, rows: Rows, ahead: np.ndarray, mode: int = LEARN
+    ) -> tuple[np.ndarray, ...]:
+        """Return the first fields of rows as samples; see `scale_rows`. Their inputs end with their outlook.
+
+        Args:
+            layout: how columns become inputs and targets.
+            outlook: what their outlook consists of.
+            rows: the rows.
+            ahead: the values known in advance of the rows after them.
+            mode: how to use the rows.
+        """
+        if not outlook.width:
+            return scale_rows(layout, self.statistics, rows.values, mode=mode)
+        plans = plans_of(rows.values[:, layout.planned], ahead, layout.steps)
+        xs, *others = scale_rows(layout, self.statistics, rows.values, mode=mode, plans=plans)
+        calendar = outlook.calendar(self.times, rows.moments or [np.nan] * len(xs), layout.steps)
+        return outlook.added_to(xs, calendar, plans), *others
+
+    def future_inputs(self, layout: TableLayout, outlook: Outlook, targets: np.ndarray, step: int) -> np.ndarray:
+        """Return the inputs of a future row. Other columns keep their values or are as planned, and times continue.
+
+        Args:
+            layout: how columns become inputs and targets.
+            outlook: what the outlook consists of.
+            targets: the assumed targets of that row.
+            step: how many rows ahead it is.
+        """
+        row = self.statistics.statistics[0, LATEST].copy()
+        row[layout.targets] = targets
+        row[layout.times] += step * row[layout.columns - len(layout.times) :]
+        if not outlook.width:
+            return scale_rows(layout, self.statistics, row[None], mode=EXTRAPOLATE)[0][0]
+        ahead = self._numbers(self.plan[step - 1 :], outlook)
+        own = ahead[:1] if len(ahead) else np.full((1, len(outlook.columns)), np.nan)
+        row[layout.planned] = np.where(np.isnan(own[0]), row[layout.planned], own[0])
+        plans = plans_of(own, ahead[1:], layout.steps)
+        xs = scale_rows(layout, self.statistics, row[None], mode=EXTRAPOLATE, plans=plans)[0]
+        *before, last = self.times or [None]
+        steps = np.concatenate([[step], step + layout.steps])
+        return outlook.added_to(xs, outlook.calendar(before, [wall_clock(last)], steps)[:, 1:], plans)[0]
