@@ -14,10 +14,13 @@ class Remedy(NamedTuple):
     Attributes:
         resets: clear the state and the influence where a sequence begins.
         clip: the largest norm of a gradient.
+        recurrent: the standard deviation of the initial weights of the memory on itself; by default they are uniform
+            in ±1. In the published code it is 0.1.
     """
 
     resets: bool = False
     clip: float | None = None
+    recurrent: float | None = None
 
 
 REMEDIES = {
@@ -25,6 +28,8 @@ REMEDIES = {
     "a new state and influence for every sequence": Remedy(resets=True),
     "gradients clipped at norm 1": Remedy(clip=1.0),
     "both": Remedy(resets=True, clip=1.0),
+    "smaller initial recurrent weights": Remedy(recurrent=0.1),
+    "all three": Remedy(resets=True, clip=1.0, recurrent=0.1),
 }
 # As in `examples.paper memory`, at the rate at which it diverges first.
 HIDDEN, RATE, PIECE, SAMPLES = 128, 3e-3, 1_000, 450_000
@@ -75,7 +80,11 @@ def train(remedy: Remedy, samples: int) -> dict[str, Any]:
     clip = optax.identity() if remedy.clip is None else optax.clip_by_global_norm(remedy.clip)
     learner = norewind.online(snap1(cell.transition, loss), optax.chain(clip, norewind.adam(RATE)))
     keys = jax.random.split(jax.random.key(0))
-    run = learner.init(cell.init(keys[0]), cell.initial_state(), keys[1])
+    params = cell.init(keys[0])
+    if remedy.recurrent is not None:
+        own = params["cell"]["recurrent"]
+        params["cell"]["recurrent"] = remedy.recurrent * jax.random.normal(keys[0], own.shape)
+    run = learner.init(params, cell.initial_state(), keys[1])
 
     @jax.jit
     def growth(params, state, xs):

@@ -116,8 +116,9 @@ def instruments(root: Path) -> Named:
 
 
 def small_studies(root: Path) -> Named:
-    """`python -m examples.step_sizes`, `examples.maze`, `examples.continual`, `frontier` and `elstm`."""
-    for name in ("step-sizes", "maze", "continual", "frontier", "elstm"):
+    """The table of every small study in examples/."""
+    studies = "step-sizes maze continual frontier elstm copying shrunk sketched-rtrl breathing"
+    for name in studies.split():
         yield f"{name}/table", (root / "results" / name / "table.md").read_text(encoding="utf-8")
 
 
@@ -168,6 +169,7 @@ def _listed(counts: Counter) -> str:
 def fuzz(root: Path) -> Named:
     """`make fuzz`."""
     record = _record(root, "fuzz", "fuzz")
+    yield "fuzz/commit", record["commit"][:8]
     yield "fuzz/inputs", f"{record['inputs']:,}"
     yield "fuzz/minutes", f"{record['settings']['minutes']:g}"
     yield "fuzz/by", ", ".join(f"{name} {number:,}" for name, number in record["by"].items())
@@ -176,6 +178,7 @@ def fuzz(root: Path) -> Named:
 def memory_use(root: Path) -> Named:
     """`make memory-use`."""
     record = _record(root, "memory-use", "memory")
+    yield "memory-use/commit", record["commit"][:8]
     yield "memory-use/bytes", f"{record['settings']['bytes']:.0e}".replace("1e+08", "10⁸")
     rows = ["| stream | highest up to a fifth | highest after it | growth |", "|---|---:|---:|---:|"]
     for kind, (before, after) in ((kind, parts(record[kind]["kB"])) for kind in KINDS):

@@ -5,6 +5,7 @@ python -m examples.paper all --quick    # influence balancing in full, the rest 
 python -m examples.paper copying        # KF-RTRL at its published size: hours; can be interrupted at any time
 """
 
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +27,8 @@ def study(
     samples: Annotated[float | None, option("N", "1e7; memory 1e6 and 2e6")] = None,
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4),
     windows: tuple[int, ...] = (1, 10, 100, 200),
+    cells: tuple[Literal["rnn", "gru"], ...] = ("rnn", "gru"),
+    units: int = 128,
     controls: bool = True,
     report_only: bool = False,
     processes: Annotated[Processes, tyro.conf.arg(name="")] = THIS_MACHINE,
@@ -41,8 +44,10 @@ def study(
         quick: Run influence balancing in full, but text only briefly, too short for conclusions (a few minutes).
         seeds: The number of runs per curve and per cell of the table.
         samples: The length of each run on text; can be written as 1e7.
-        rates: Learning rates of influence balancing, one for each column of the figure.
+        rates: Learning rates of influence balancing, one for each column of the figure, and of copying.
         windows: Truncation lengths of influence balancing.
+        cells: The cells of copying.
+        units: The number of hidden units of copying.
         controls: Also run controls that could explain a difference from the paper (rho, precision, length).
         report_only: Train nothing; write figures, table and page from existing records.
         processes: See below.
@@ -65,10 +70,13 @@ def study(
         print(reproduce_clock(out or Path("results/clock")))
         return
     if what == "copying":
-        from examples.paper.batched_copying import reproduce_copying
+        from examples.paper.batched_copying import CopyingRun, reproduce_copying
 
         folder = out or Path("results/quick/copying" if quick else "results/copying")
-        print(reproduce_copying(folder, samples=length, seeds=seeds or 1, rates=rates, quick=quick))
+        size = CopyingRun(hidden=8, streams=2, samples=2_000) if quick else CopyingRun(hidden=units)
+        size = size._replace(samples=length or size.samples)
+        kinds = product(range(seeds or 1), cells, rates)
+        print(reproduce_copying(folder, [size._replace(seed=s, cell=cell, rate=rate) for s, cell, rate in kinds]))
         return
     from examples.paper.balancing import SEEDS, influence_plan
     from examples.paper.report import reproduce

@@ -65,7 +65,7 @@ class InfluenceBalancing:
         """Return the parameter θ before learning.
 
         Args:
-            theta: its value, 0.5 in the paper.
+            theta: its value. (The paper does not state it.)
         """
         return jnp.asarray(theta, float)
 

@@ -9,8 +9,13 @@ LANES = 8
 SKIPPED = 64
 CHAOTIC = ("henon", "mackey_glass", "lorenz")
 REAL = ("sunspots", "laser")
-# The file and the number of values of each real series.
+SERIES = (*CHAOTIC, *REAL)
+# The number of samples for which a chaotic series is made and standardised; runs use fewer.
+MADE = 20_000
+# The file of each real series, and after how many samples it starts again.
 FILES = {"sunspots": ("sunspot.txt", 3_000), "laser": ("laser.txt", 1_000)}
+# A real series is standardised by its first values only.
+STANDARDISED = 2_000
 TITLES = {
     "henon": "Hénon",
     "mackey_glass": "Mackey-Glass",
@@ -20,11 +25,12 @@ TITLES = {
 }
 
 
-def lanes_of(name: str, samples: int, seed: int, data: Path) -> np.ndarray:
-    """Return a series for every lane, standardised over its whole length, as the paper does.
+def lanes_of(name: str, samples: int, seed: int, data: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inputs and targets of every lane, standardised as in the published code.
 
-    A real series that ends starts again. (Standardising uses the mean and deviation of the future; it is the published
-    protocol, and is the same for all methods.)
+    That code standardises a chaotic series by its whole length, which includes the future, and a real one by its first
+    2,000 values. A lane of a real series starts again when the series has ended; its last target is then the value
+    after the end.
 
     Args:
         name: the name of the series.
@@ -33,19 +39,27 @@ def lanes_of(name: str, samples: int, seed: int, data: Path) -> np.ndarray:
         data: the folder with the files of the real series.
 
     Returns:
-        An array (samples + 1, lanes).
+        Two arrays (samples, lanes).
+
+    Raises:
+        ValueError: a chaotic series is not made for so many samples.
     """
-    length = SKIPPED + samples + 1
     if name in REAL:
-        file, size = FILES[name]
-        values = np.loadtxt(data / file)[:size]
-        values = (values - values.mean()) / values.std()
-        shift = np.random.default_rng(seed).integers(size)
-        starts = shift + np.arange(LANES) * (size // LANES)
-        return values[(starts + np.arange(SKIPPED, length)[:, None]) % size].astype(np.float32)
-    values = {"henon": _henon, "mackey_glass": _mackey_glass, "lorenz": _lorenz}[name](length, seed)
-    values = (values - values.mean(axis=0)) / values.std(axis=0)
-    return values[SKIPPED:].astype(np.float32)
+        file, period = FILES[name]
+        whole = np.loadtxt(data / file)
+        first = np.random.default_rng(seed).integers(len(whole))
+        starts = first + np.arange(LANES) * (len(whole) // LANES)
+        values = whole[(starts + np.arange(SKIPPED + period + 1)[:, None]) % len(whole)]
+        known = values[SKIPPED : SKIPPED + min(STANDARDISED, period)]
+    else:
+        if samples > MADE:
+            raise ValueError(f"{name} is made for {MADE:,} samples, not {samples:,}.")
+        period = MADE
+        make = {"henon": _henon, "mackey_glass": _mackey_glass, "lorenz": _lorenz}[name]
+        known = values = make(SKIPPED + MADE + 1, seed)
+    values = ((values - known.mean(axis=0)) / known.std(axis=0, ddof=1)).astype(np.float32)
+    at = SKIPPED + np.arange(samples) % period
+    return values[at], values[at + 1]
 
 
 def _henon(length: int, seed: int) -> np.ndarray:
@@ -57,7 +71,8 @@ def _henon(length: int, seed: int) -> np.ndarray:
     return values
 
 
-def _mackey_glass(length: int, seed: int, delay: int = 17) -> np.ndarray:
+def _mackey_glass(length: int, seed: int, delay: int = 16) -> np.ndarray:
+    # The paper says 17. Its code reads the 17th value from the end, which is 16 steps before the last one.
     draw = np.random.default_rng(seed)
     values = np.empty((delay + 1 + length, LANES))
     values[: delay + 1] = 1.2 + 0.2 * draw.uniform(size=(delay + 1, LANES))
@@ -67,7 +82,7 @@ def _mackey_glass(length: int, seed: int, delay: int = 17) -> np.ndarray:
     return values[delay + 1 :]
 
 
-def _lorenz(length: int, seed: int, dropped: int = 100) -> np.ndarray:
+def _lorenz(length: int, seed: int, dropped: int = 50) -> np.ndarray:
     draw = np.random.default_rng(seed)
     x, y, z = 1 + 0.1 * draw.normal(size=(3, LANES))
     values = np.empty((dropped + length, LANES))

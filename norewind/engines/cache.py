@@ -81,10 +81,10 @@ def _folder(name: str) -> Path | None:
         return None
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "norewind"
-        cache = Path(os.path.realpath(setting or home))
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = cache / name
-        folder.mkdir(mode=0o700, exist_ok=True)
+        folder = Path(os.path.realpath(setting or home)) / name
+        # One by one: `parents=True` would give the parents the default mode, which may let a group write to them.
+        for path in (*reversed(folder.parents), folder):
+            path.mkdir(mode=0o700, exist_ok=True)
         if problem := _why_unsafe(folder):
             warnings.warn(f"norewind does not cache compiled code: {problem}.", RuntimeWarning, stacklevel=2)
             return None

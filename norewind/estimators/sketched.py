@@ -59,6 +59,9 @@ def sketched(transition: Transition, loss: Loss, *, terms: int = 8) -> Estimator
     `cells.elman`, `cells.gru(..., reset="after")` and `cells.lstm(..., embedding=False)`. Over a window,
     S, L and R are updated at every step.
 
+    The step can be differentiated (meta-gradients) where the singular values of T differ; the bound e counts as a
+    constant.
+
     Reference: SK-RTRL, github.com/sonaradarcn/sketched-rtrl (2026); Menick et al. (2020) for SnAp-1.
 
     Args:
@@ -154,7 +157,7 @@ def next_sketch(point: Linearisation, units: Units, sketch: SketchedCarry, param
     own = own.reshape(len(traces), count, len(traces))
     spread = jnp.einsum("icu,cud->idu", cross.reshape(size, -1, count), own).reshape(size, size)
     square = pushed @ inner @ pushed.T + half + half.T + spread @ cross.T
-    values, vectors = jnp.linalg.eigh((square + square.T) / 2)
+    values, vectors = _eigenvectors((square + square.T) / 2)
 
     new_left = vectors[:, size - rank :].astype(left.dtype)
     from_right = new_left.T @ pushed
@@ -165,14 +168,45 @@ def next_sketch(point: Linearisation, units: Units, sketch: SketchedCarry, param
 
     new_right = jax.tree.map(combined, params, right, from_traces)
 
-    # Add bounds on rounding and underflow. In a difference of squares, the error is the root of theirs.
-    tiny = size * jnp.finfo(flat.dtype).eps
-    total = jnp.maximum(jnp.trace(square), 0)
-    dropped = jnp.sum(jnp.maximum(values[: size - rank], 0)) + (tiny * total if rank < size else 0)
-    added = jnp.sqrt(dropped) + tiny * (jnp.sqrt(total) + norm(new_traces)) + jnp.sqrt(jnp.finfo(flat.dtype).tiny)
-    stretched = jnp.log(spectral_bound(jacobian)) + log_error
-    new_error = jnp.logaddexp(jnp.maximum(stretched, jnp.log(jnp.finfo(flat.dtype).tiny)), jnp.log(added))
+    new_error = _next_error(log_error, jacobian, values[: size - rank], square, new_traces)
     return SketchedCarry(new_traces, new_left, new_right, new_error.astype(log_error.dtype))
+
+
+def _next_error(
+    log_error: jax.Array, jacobian: jax.Array, dropped: jax.Array, square: jax.Array, traces: Traces
+) -> jax.Array:
+    """log e after a step. It is a report, which has no derivative: its square roots would be infinitely steep at 0."""
+    log_error, jacobian, dropped, square, traces = jax.lax.stop_gradient((log_error, jacobian, dropped, square, traces))
+    # Add bounds on rounding and underflow. In a difference of squares, the error is the root of theirs.
+    number = jnp.finfo(square.dtype)
+    tiny = len(square) * number.eps
+    total = jnp.maximum(jnp.trace(square), 0)
+    lost = jnp.sum(jnp.maximum(dropped, 0)) + (tiny * total if len(dropped) else 0)
+    added = jnp.sqrt(lost) + tiny * (jnp.sqrt(total) + norm(traces)) + jnp.sqrt(number.tiny)
+    stretched = jnp.log(spectral_bound(jacobian)) + log_error
+    return jnp.logaddexp(jnp.maximum(stretched, jnp.log(number.tiny)), jnp.log(added))
+
+
+@jax.custom_jvp
+def _eigenvectors(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The eigenvalues of a symmetric matrix in ascending order, and its eigenvectors in columns."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values, vectors
+
+
+@_eigenvectors.defjvp
+def _eigenvectors_jvp(primals, tangents):
+    """The derivative, which counts as zero between vectors of equal values.
+
+    Which of these vectors comes first does not matter as long as all or none of them are kept, as after the zero
+    carry.
+    """
+    values, vectors = _eigenvectors(*primals)
+    change = vectors.T @ tangents[0] @ vectors
+    gaps = values - values[:, None]
+    differ = jnp.abs(gaps) > len(values) * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+    factors = jnp.where(differ, 1 / jnp.where(differ, gaps, 1), 0)
+    return (values, vectors), (jnp.diagonal(change), vectors @ (factors * change))
 
 
 def _next_traces(point: Linearisation, units: Units, traces: Traces, params: Tree, jacobian: jax.Array) -> Traces:

@@ -324,7 +324,7 @@ class ForecastingModel:
             run_folder.begin(self.settings, columns_of(training.windowed.rows))
             # Before the checkpoint, which then completes the model: without one, the folder holds none.
             about = {"model": type(self).__name__} | ({"labels": self.labels} if self.labels else {})
-            write_atomically(path / MODEL_FILE, json.dumps(about, ensure_ascii=False).encode())
+            write_atomically(path / MODEL_FILE, json.dumps(about).encode())
             log = run_folder.log(METRICS)
             log.write(self.lines[self._written_lines if is_home else 0 :])
             run_folder.save(self.samples, training.run, training.entries())

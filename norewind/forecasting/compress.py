@@ -16,6 +16,7 @@ from norewind.engines.processor import processor
 from norewind.errors import NorewindError
 from norewind.learners.counting import coding
 from norewind.learners.counting.counts import Counts
+from norewind.storage.decoded import as_kind
 from norewind.training.registry import AUTO_WINDOW
 
 MAGIC = b"norewind compressed\n"
@@ -138,7 +139,7 @@ def _header(data: bytes) -> tuple[_Header, bytes]:
         )
     header = None
     with suppress(msgspec.ValidationError):
-        header = msgspec.convert(found, _Header)
+        header = as_kind(found, _Header)
     if (
         not header
         or (header.first is None) != (header.bytes == 0)

@@ -19,7 +19,8 @@ class CalibratedRun(NamedTuple):
 
     Attributes:
         learner: the run of the learner.
-        temperatures: for each step, the factor of the outputs and the sum of curvatures (steps, 2).
+        temperatures: for each forecast and step, the factor of the outputs and the sum of curvatures (forecasts, steps,
+            2).
         outputs: a ring of the forecasts made at the latest rows.
         rows: the number of rows in the sequence.
     """
@@ -33,25 +34,27 @@ class CalibratedRun(NamedTuple):
 class Calibrated(RowLearner):
     """Another learner of classes, whose outputs are multiplied by a factor that makes them calibrated.
 
-    The factor of each step follows Newton's method on the log-loss, which is convex in it, row by row: it rises while
-    the learner is right more often than its probabilities say, and falls while it is wrong more often. Outputs are
-    logarithms of probabilities, which need not add up to one.
+    The factor of each forecast and step follows Newton's method on the log-loss, which is convex in it, row by row: it
+    rises while the learner is right more often than its probabilities say, and falls while it is wrong more often.
+    Outputs are logarithms of probabilities, which need not add up to one.
 
     Args:
         learner: a learner of classes whose outputs are logits, and whose forecasts that are due are those it made.
         classes: the number of classes.
+        forecasts: how many forecasts its outputs hold side by side.
     """
 
-    def __init__(self, learner: Any, classes: int):
+    def __init__(self, learner: Any, classes: int, forecasts: int = 1):
         self.learner = learner
         self.classes = classes
+        self.forecasts = forecasts
         self.steps: tuple[int, ...] = tuple(learner.steps)
 
     def init(self) -> CalibratedRun:
         """Start a run of the other learner, with a factor of 1."""
         steps = len(self.steps)
-        temperatures = np.tile([1.0, PRIOR_CURVATURE], (steps, 1))
-        outputs = np.zeros((self.horizon, 1, steps * self.classes), np.float32)
+        temperatures = np.tile([1.0, PRIOR_CURVATURE], (self.forecasts, steps, 1))
+        outputs = np.zeros((self.horizon, self.forecasts, steps * self.classes), np.float32)
         return CalibratedRun(self.learner.init(), temperatures, outputs, np.zeros(1, np.int64))
 
     def scan(
@@ -86,21 +89,24 @@ class Calibrated(RowLearner):
 @kernel
 def _scale_rows(steps, temperatures, ring, rows, raw_made, raw_due, targets, made, due):
     """Learn the factors from the class of each row, and scale its forecasts. With a step of 0, scale first."""
-    classes = raw_made.shape[1] // len(steps)
-    scaled = np.zeros((1, raw_made.shape[1]), np.float32)
+    forecasts, width = len(temperatures), raw_made.shape[1] // len(temperatures)
+    classes = width // len(steps)
+    scaled = np.zeros((forecasts, width), np.float32)
     for t in range(len(targets)):
         row = rows[0]
         for first in (True, False):
             for s in range(len(steps)):
-                if (steps[s] == 0) == first:
-                    for k in range(s * classes, (s + 1) * classes):
-                        scaled[0, k] = temperatures[s, 0] * raw_made[t, k]
-                if first == (steps[s] > 0) and row >= steps[s] and 0 <= targets[t, s] < classes:
-                    learn_temperature(temperatures[s], raw_due[t, s * classes : (s + 1) * classes], targets[t, s])
-        made[t] = scaled[0]
+                for f in range(forecasts):
+                    start = f * width + s * classes
+                    if (steps[s] == 0) == first:
+                        for k in range(classes):
+                            scaled[f, s * classes + k] = temperatures[f, s, 0] * raw_made[t, start + k]
+                    if first == (steps[s] > 0) and row >= steps[s] and 0 <= targets[t, s] < classes:
+                        learn_temperature(temperatures[f, s], raw_due[t, start : start + classes], targets[t, s])
+        made[t] = scaled.reshape(scaled.size)
         if steps[0] > 0:
             exchange(ring, steps, row, scaled, scaled)
-        due[t] = scaled[0]
+        due[t] = scaled.reshape(scaled.size)
         rows[0] += 1
 
 

@@ -10,9 +10,12 @@ from norewind.learners.bayesian import learn_weights
 from norewind.learners.horizon import exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts
+from norewind.learners.product_of_experts import PRIOR_CURVATURE, learn_exponents, write_product
 
 # The share of its weight that each expert passes on after a row, so that the mixture can follow changes.
 CLASS_SWITCHING = 0.002
+# The first weight of the product of all other experts, which takes some rows to learn its exponents.
+PRODUCT_WEIGHT = 0.01
 # The initial count of every class.
 PRIOR_COUNT = 0.1
 # The share of a count that is kept from row to row.
@@ -29,6 +32,8 @@ class ClassMixtureRun(NamedTuple):
         pairs: how often each class followed another (steps, before, class).
         latest: a ring of the latest classes known; -1 if there is none.
         log_weights: the logarithms of the experts' weights (steps, experts).
+        exponents: those of all other experts in their product (steps, experts - 1).
+        curvature: what is known about the exponents (steps, experts - 1, experts - 1).
         waiting: a ring of the experts' forecasts that are waiting for their classes.
         outputs: a ring of the mixture's forecasts.
         rows: the number of rows in the sequence.
@@ -38,6 +43,8 @@ class ClassMixtureRun(NamedTuple):
     pairs: np.ndarray
     latest: np.ndarray
     log_weights: np.ndarray
+    exponents: np.ndarray
+    curvature: np.ndarray
     waiting: np.ndarray
     outputs: np.ndarray
     rows: np.ndarray
@@ -47,8 +54,9 @@ class ClassMixture(RowMixture):
     """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
     The experts are the frequencies of the classes, their frequencies after the latest
-    class, and `members`, mixed as in `BayesMixture`: for every step, over the rows whose class
-    is known, the total loss is hardly more than that of the best expert. Targets are numbers of
+    class, `members`, and the product of all of these with exponents that are learned online. They are mixed as in
+    `BayesMixture`: for every step, over the rows whose class is known, the total loss is hardly more than that of the
+    best expert. Targets are numbers of
     classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
     of shape (rows, steps × classes), and losses are in nats. Without targets, as in `forward`, the latest
     known class stays the same.
@@ -62,7 +70,7 @@ class ClassMixture(RowMixture):
     def __init__(self, members: Sequence[Member], classes: int, steps: Sequence[int] = (0,)):
         super().__init__(members, steps)
         self.classes = classes
-        self.experts = 2 + sum(member.forecasts for member in members)
+        self.experts = 2 + sum(member.forecasts for member in members) + 1
         self._steps = np.array(steps)
 
     def start(self) -> ClassMixtureRun:
@@ -71,7 +79,9 @@ class ClassMixture(RowMixture):
             np.full(classes, PRIOR_COUNT),
             np.full((steps, classes, classes), PRIOR_COUNT),
             np.full(max(1, self.horizon) + 1, -1),
-            np.full((steps, experts), -np.log(experts)),
+            np.tile(np.log([*[(1 - PRODUCT_WEIGHT) / (experts - 1)] * (experts - 1), PRODUCT_WEIGHT]), (steps, 1)),
+            np.full((steps, experts - 1), 1 / (experts - 1)),
+            np.tile(PRIOR_CURVATURE * np.eye(experts - 1), (steps, 1, 1)),
             np.zeros((self.horizon, experts, steps * classes), np.float32),
             np.zeros((self.horizon, 1, steps * classes), np.float32),
             np.zeros(1, np.int64),
@@ -121,7 +131,7 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
     """
     classes, experts = run.pairs.shape[2], run.log_weights.shape[1]
     probabilities = np.zeros((experts, len(steps) * classes))
-    earlier, mixed, expert_losses = np.zeros_like(probabilities), np.zeros((1, len(steps) * classes)), np.zeros(experts)
+    earlier, mixed, expert_losses = np.zeros((experts, classes)), np.zeros((1, len(steps) * classes)), np.zeros(experts)
     for t in range(len(targets)):
         row = run.rows[0]
         observed = np.nan
@@ -133,14 +143,14 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
         if steps[0] > 0:
             latest = run.latest[row % len(run.latest)]
             _count(run, steps, row, observed)
+            for s in range(len(steps)):
+                if row >= steps[s] and is_class(targets[t, s], classes):
+                    earlier[:] = run.waiting[(row - steps[s]) % len(run.waiting), :, s * classes : (s + 1) * classes]
+                    _learn_class(run, s, earlier, np.int64(targets[t, s]), expert_losses)
         for s in range(len(steps)):
             _write_probabilities(run, s, latest, logits[t], probabilities)
         if steps[0] > 0:
-            exchange(run.waiting, steps, row, probabilities, earlier)
-            for s in range(len(steps)):
-                if row >= steps[s] and is_class(targets[t, s], classes):
-                    expert_losses[:] = -np.log(earlier[:, s * classes + np.int64(targets[t, s])])
-                    learn_weights(run.log_weights[s], expert_losses, CLASS_SWITCHING)
+            run.waiting[row % len(run.waiting)] = probabilities
         for s in range(len(steps)):
             start = s * classes
             _mix_probabilities(run.log_weights[s], probabilities, start, mixed[0, start : start + classes])
@@ -149,13 +159,28 @@ def _learn_rows(steps, run, targets, logits, losses, forecasts, due):
             exchange(run.outputs, steps, row, mixed, mixed)
         elif np.isfinite(observed):
             _count(run, steps, row, observed)
-            expert_losses[:] = -np.log(probabilities[:, np.int64(observed)])
-            learn_weights(run.log_weights[0], expert_losses, CLASS_SWITCHING)
+            _learn_class(run, 0, probabilities, np.int64(observed), expert_losses)
         due[t] = mixed[0]
         for s in range(len(steps)):
             if row >= steps[s] and is_class(targets[t, s], classes):
                 losses[t] -= due[t, s * classes + np.int64(targets[t, s])]
         run.rows[0] += 1
+
+
+@kernel
+def _learn_class(run, s, probabilities, target, losses):
+    """Learn the weights and exponents of the experts of one step from a class that they have forecast.
+
+    Args:
+        run: the state of the mixture, changed in place.
+        s: the index of the step.
+        probabilities: what they forecast (experts, classes).
+        target: the class.
+        losses: a buffer for their losses.
+    """
+    losses[:] = -np.log(probabilities[:, target])
+    learn_weights(run.log_weights[s], losses, CLASS_SWITCHING)
+    learn_exponents(run.exponents[s], run.curvature[s], probabilities[:-1], target)
 
 
 @kernel
@@ -201,11 +226,19 @@ def _write_probabilities(run, s, latest, logits, probabilities):
         for k in range(start, start + classes):
             # A member whose outputs are not all finite is ignored.
             probabilities[2 + e, k] = np.exp(np.float64(logits[e, k]) - largest) if finite else 1.0
-    for e in range(len(probabilities)):
-        own = probabilities[e, start : start + classes]
-        total = own.sum()
-        for k in range(classes):
-            own[k] = (1 - classes * MIN_PROBABILITY) * own[k] / total + MIN_PROBABILITY
+    own = probabilities[:, start : start + classes]
+    for e in range(len(own) - 1):
+        _normalise(own[e])
+    write_product(run.exponents[s], own[:-1], own[-1])
+    _normalise(own[-1])
+
+
+@kernel
+def _normalise(probabilities):
+    """Make probabilities add up to one, none of them below the least."""
+    total, classes = probabilities.sum(), len(probabilities)
+    for k in range(classes):
+        probabilities[k] = (1 - classes * MIN_PROBABILITY) * probabilities[k] / total + MIN_PROBABILITY
 
 
 @kernel

@@ -21,6 +21,8 @@ COOKIE_NAME = "norewind"
 LOCAL_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
 LINGER_SECONDS = 2.0
 LOGIN_PAGE = (resources.files("norewind.serving") / "page" / "login.html").read_text()
+# The largest form that is read without the token (in bytes): reading larger ones would keep the service busy.
+MAX_LOGIN_BYTES = 1 << 14
 # Paths that are served without the token.
 PUBLIC_PATHS = ("/health", "/login", "/page.css")
 
@@ -108,7 +110,7 @@ class AccessControl:
             request: the submitted form.
         """
         if self.token is not None:
-            form = parse_qs((await read_body(request)).decode("utf-8", "replace"))
+            form = parse_qs((await read_body(request, MAX_LOGIN_BYTES)).decode("utf-8", "replace"))
             if not _same(form.get("token", [""])[0], self.token):
                 return HTMLResponse(LOGIN_PAGE.replace("<form", "<p>Wrong token.</p><form"), 401)
         response = RedirectResponse("/", 303)

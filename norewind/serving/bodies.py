@@ -73,23 +73,26 @@ def busy_error(what: str) -> RequestError:
     return RequestError(429, f"too busy: {what}. Try again in a second.", retry=1)
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(request: Request, most: int = MAX_BODY) -> bytes:
     """Read the whole body.
+
+    Args:
+        request: the request.
+        most: the largest number of bytes.
 
     Raises:
         RequestError: it is too large, too slow or incomplete.
     """
-    too_large = RequestError(
-        413, f"the body is larger than {MAX_BODY} bytes. Send fewer rows at a time, or use /stream."
-    )
-    if int(request.headers.get("content-length", 0)) > MAX_BODY:
+    remedy = " Send fewer rows at a time, or use /stream." if most == MAX_BODY else ""
+    too_large = RequestError(413, f"the body is larger than {most} bytes.{remedy}")
+    if int(request.headers.get("content-length", 0)) > most:
         raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 body += part
-                if len(body) > MAX_BODY:
+                if len(body) > most:
                     raise too_large
     except TimeoutError:
         raise RequestError(408, f"the body did not arrive within {BODY_SECONDS:g} seconds.") from None

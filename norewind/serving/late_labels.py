@@ -15,10 +15,36 @@ from norewind.storage.files import write_atomically
 from norewind.streams.table.columns import at
 
 WAITING_FILE = "waiting.json"
-# The largest total size of the rows that wait (in bytes).
+# The largest total size of the rows that wait, and of those that were accepted (in bytes).
 MAX_WAITING_BYTES = 1 << 26
 # The memory that a row takes in addition to its JSON and its id (in bytes).
 ENTRY_BYTES = 250
+
+
+class LimitedRows(dict[str, tuple[int | None, bytes]]):
+    """Rows as JSON by id, with their numbers if they have any. Beyond a number or size, the oldest is dropped.
+
+    Args:
+        most: the largest number of rows.
+    """
+
+    def __init__(self, most: int):
+        super().__init__()
+        self._most = most
+        self._bytes = 0
+
+    def put(self, id: str, number: int | None, row: bytes) -> None:
+        """Add a row, as the latest. It replaces one with the same id."""
+        self.drop(id)
+        self[id] = number, row
+        self._bytes += _size(id, row)
+        while len(self) > self._most or (self and self._bytes > MAX_WAITING_BYTES):
+            self.drop(next(iter(self)))
+
+    def drop(self, id: str) -> None:
+        """Remove the row with this id, if there is one."""
+        if id in self:
+            self._bytes -= _size(id, self.pop(id)[1])
 
 
 class LateLabels:
@@ -49,9 +75,9 @@ class LateLabels:
         self.changed = False
         self._saving = threading.Lock()
         self._columns = columns
-        self._accepted: dict[str, tuple[int, bytes]] = {}
-        self._waiting: dict[str, bytes] = {}
-        self._bytes = 0
+        # Without checkpoints, nothing else would limit the accepted rows.
+        self._accepted = LimitedRows(max(1, most))
+        self._waiting = LimitedRows(most)
         for id, (number, row) in read_waiting(self.path).items():
             if number is None or number > durable:
                 self.add(id, row)
@@ -69,17 +95,8 @@ class LateLabels:
         """
         content = json.dumps(self._keep_used(row)).encode()
         with self.lock:
-            self._remove(id)
-            self._waiting[id] = content
-            self._bytes += _size(id, content)
-            while len(self._waiting) > self.most or (self._waiting and self._bytes > MAX_WAITING_BYTES):
-                self._remove(next(iter(self._waiting)))
+            self._waiting.put(id, None, content)
             self.changed = True
-
-    def _remove(self, id: str) -> None:
-        row = self._waiting.pop(id, None)
-        if row is not None:
-            self._bytes -= _size(id, row)
 
     def _keep_used(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the known values of the columns in use. Those inside objects get the name that the stream uses."""
@@ -103,7 +120,7 @@ class LateLabels:
                 f"no row waits with the id {id!r}: it was not sent to /predict, was already learned from, or was "
                 f"dropped because more than {self.most} rows or {MAX_WAITING_BYTES} bytes waited.",
             )
-        return {**json.loads(self._waiting[id]), **self._keep_used(rest)}
+        return {**json.loads(self._waiting[id][1]), **self._keep_used(rest)}
 
     def accept(self, id: str, number: int) -> None:
         """Mark a row as accepted.
@@ -113,11 +130,8 @@ class LateLabels:
             number: the number of the row.
         """
         with self.lock:
-            self._accepted[id] = number, self._waiting[id]
-            self._remove(id)
-            # Without checkpoints, nothing else would limit them.
-            while len(self._accepted) > max(1, self.most):
-                del self._accepted[next(iter(self._accepted))]
+            self._accepted.put(id, number, self._waiting[id][1])
+            self._waiting.drop(id)
             self.changed = True
 
     def forget(self, durable: int) -> None:
@@ -127,9 +141,9 @@ class LateLabels:
             durable: the number of rows in the checkpoint.
         """
         with self.lock:
-            before = len(self._accepted)
-            self._accepted = {id: entry for id, entry in self._accepted.items() if entry[0] > durable}
-            self.changed = self.changed or len(self._accepted) < before
+            for id in [id for id, (number, _) in self._accepted.items() if number is not None and number <= durable]:
+                self._accepted.drop(id)
+                self.changed = True
 
     def save(self) -> None:
         """Write all rows to the file, if they have changed.
@@ -142,7 +156,7 @@ class LateLabels:
                 with self.lock:
                     if not self.changed:
                         return
-                    rows = {**{id: (None, row) for id, row in self._waiting.items()}, **self._accepted}
+                    rows = {**self._waiting, **self._accepted}
                     self.changed = False
                 write_atomically(self.path, _as_json(rows))
             except BaseException:

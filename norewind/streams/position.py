@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from norewind.storage.decoded import as_kind
 from norewind.streams.stream import StreamError
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -178,7 +179,7 @@ def check_position(position: Any, kind: str, fields: type[msgspec.Struct], same:
             "open it with the settings that the position was saved with."
         )
     try:
-        msgspec.convert(position, fields)
+        as_kind(position, fields)
     except msgspec.ValidationError as error:
         raise damaged_position_error(str(error).replace("`", "")) from None
     for name, value in same.items():

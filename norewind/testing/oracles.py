@@ -98,6 +98,7 @@ def check_exact(
 
     Raises:
         AssertionError: a gradient is not exact.
+        ValueError: the tolerance needs float64, and it is off.
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
@@ -136,7 +137,8 @@ def check_unbiased(
 
     Raises:
         AssertionError: a mean gradient is not exact.
-        ValueError: there are too many paths to enumerate, or the noise cannot be enumerated.
+        ValueError: there are too many paths to enumerate, the noise cannot be enumerated, or the tolerance needs
+            float64 and it is off.
 
     >>> import jax, norewind
     >>> with jax.enable_x64(True):
@@ -161,6 +163,11 @@ def _assert_exact(
     estimator, example: Example, window: int, tolerance: float, what: str, *, on_every_path: bool
 ) -> None:
     """Compare the gradients, or their means over every path of the noise, with the exact ones."""
+    if jnp.result_type(float) == jnp.float32 and tolerance < jnp.finfo(jnp.float32).eps:
+        raise ValueError(
+            f"A tolerance of {tolerance:g} needs float64, which is off: call this check within "
+            "`with jax.enable_x64(True):`, or pass a larger tolerance."
+        )
     data = windows(example, window)
 
     def grads(carry):

@@ -37,8 +37,8 @@ SERIES_RATES = (1e-3, 3e-4)
 CLASS_RATES = (3e-3, 3e-4)
 # The forgetting factors of least squares for classes.
 CLASS_FORGETTING = (0.9998, 0.998)
-# The number of random features of rows with classes.
-CLASS_FEATURES = 256
+# The number of random features of rows without order in time.
+FEATURES = 256
 LRU_UNITS = 32
 # Least squares for the rows of one key.
 KEY_LAGS = 8
@@ -86,6 +86,8 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
+    if shape.steps == (0,) and shape.inputs > shape.previous:
+        members = [*_similar_rows(shape), *members]
     if shape.outlook.width and shape.known:
         from norewind.learners.outlook import OutlookLearner
 
@@ -104,6 +106,25 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         scales=shape.scales,
     )
     return learner, learner.init()
+
+
+def _similar_rows(shape: "StreamShape") -> list[Member]:
+    """Return the members for rows without order in time: neighbours, and least squares on random features.
+
+    They do not see the targets of the row before, which would make similar rows seem far apart.
+
+    Args:
+        shape: the inputs and targets of the stream.
+    """
+    from norewind.learners.least_squares import LeastSquares
+    from norewind.learners.number_neighbours import NumberNeighbours
+    from norewind.learners.random_features import RandomFeatures
+
+    own = shape.inputs - shape.previous
+    on_features = LeastSquares(FEATURES, shape.targets, forgetting=KEY_FORGETTING, limit=KEY_LIMIT, together=True)
+    features = RandomFeatures(on_features, own, FEATURES)
+    neighbours = NumberNeighbours(own, shape.targets)
+    return [Member(features, features.init()), Member(neighbours, neighbours.init(), len(neighbours.windows))]
 
 
 def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixture", Any]:
@@ -127,14 +148,17 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
         return ClassLeastSquares(inputs, shape.outputs, steps=shape.steps, forgetting=forgetting)
 
     members: list[Any] = [least_squares(shape.inputs, forgetting) for forgetting in CLASS_FORGETTING]
-    if own := shape.inputs - shape.previous:
-        on_features = least_squares(CLASS_FEATURES, CLASS_FORGETTING[0])
-        members.append(RandomFeatures(on_features, own, CLASS_FEATURES))
-        members.append(ClassNeighbours(own, shape.outputs, steps=shape.steps))
     calibrated = [Calibrated(member, shape.outputs) for member in members]
+    if own := shape.inputs - shape.previous:
+        on_features = least_squares(FEATURES, CLASS_FORGETTING[0])
+        calibrated.append(Calibrated(RandomFeatures(on_features, own, FEATURES), shape.outputs))
+        neighbours = ClassNeighbours(own, shape.outputs, steps=shape.steps)
+        calibrated.append(Calibrated(neighbours, shape.outputs, forecasts=len(neighbours.windows)))
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]
     networks = _networks(shape, shape.outputs, losses.known_cross_entropy, rates, seed)
-    learner = ClassMixture([*(Member(one, one.init()) for one in calibrated), networks], shape.outputs, shape.steps)
+    learner = ClassMixture(
+        [*(Member(one, one.init(), one.forecasts) for one in calibrated), networks], shape.outputs, shape.steps
+    )
     return learner, learner.init()
 
 

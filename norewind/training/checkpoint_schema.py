@@ -11,6 +11,7 @@ import numpy as np
 from norewind.scoring.divergence import DivergenceDetector
 from norewind.scoring.tally import Tally
 from norewind.storage.checkpoint import DamagedError, samples_of
+from norewind.storage.decoded import as_kind
 from norewind.streams.position import Count
 from norewind.streams.stream import Samples
 from norewind.training.log import METRICS, LogName
@@ -57,7 +58,7 @@ def check_entries(path: Path, entries: dict[str, Any]) -> None:
         DamagedError: something is wrong with them.
     """
     try:
-        saved = msgspec.convert(entries, _Entries)
+        saved = as_kind(entries, _Entries)
     except msgspec.ValidationError as error:
         raise damaged_checkpoint(path, str(error).replace("`", "")) from None
     samples = saved.samples

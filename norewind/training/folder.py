@@ -16,7 +16,7 @@ import numpy as np
 from norewind.core.trees import Tree
 from norewind.errors import NorewindError
 from norewind.scoring.score import Score
-from norewind.storage import checkpoint
+from norewind.storage import checkpoint, decoded
 from norewind.storage.checkpoint import CheckpointError, DamagedError, checkpoints, samples_of
 from norewind.storage.files import make_folder, name_in_errors, open_itself, write_atomically
 from norewind.training.checkpoint_schema import check_entries, check_saved_arrays
@@ -75,7 +75,7 @@ class SavedRun(NamedTuple):
         """
         state = None
         with suppress(msgspec.ValidationError):
-            state = msgspec.convert(self.entries["score"], type(score.state))
+            state = decoded.as_kind(self.entries["score"], type(score.state))
         if state is None or not state.fits(score.state):
             raise CheckpointError(f"{self.path}: its score does not fit this stream. Start a new run.")
         score.state = deepcopy(state)

@@ -15,9 +15,10 @@ from norewind.streams import ByteStream, CharacterStream, KeyedStream, ReadOptio
 from norewind.streams.base_source import BaseSource
 from norewind.streams.kafka.client import SCHEME, Client
 from norewind.streams.stream import Position, Stream
+from norewind.streams.table.column_statistics import SCALES
 from norewind.streams.table.columns import CATEGORIES
 from norewind.streams.table.formats import DICT_FORMAT, FORMATS
-from norewind.streams.table.scaling import SCALES, TableLayout
+from norewind.streams.table.scaling import TableLayout
 from norewind.training import registry
 from norewind.training.settings import Settings, SettingsError
 
@@ -34,7 +35,7 @@ class StreamShape(NamedTuple):
         known: the indices of the inputs that are the latest values of the targets; empty unless all targets have one.
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
-        previous: how many of the last inputs say which class came last.
+        previous: how many of the last inputs are the latest targets of the rows before, or say which class came last.
         scales: how many numbers follow the inputs, which say by what the targets are standardised.
         outlook: what the outlook of a row consists of, which comes last.
     """
@@ -203,7 +204,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         bad=settings.bad,
         calendar=is_auto and not is_class and settings.key is None,
         holidays=settings.holidays,
-        known_future=settings.known_future,
+        known_future=settings.known_future or (),
     )
     # An answer has the key of the message that it answers.
     key = ["@key"] if settings.predictions.startswith(SCHEME) and settings.key != "@key" else []
@@ -235,7 +236,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
-    scales = SCALES * targets if rows.layout.with_scales else 0
+    scales, previous = SCALES * targets if rows.layout.with_scales else 0, targets if rows.layout.before else 0
     outlook = OutlookShape(rows.outlook.entries, len(rows.outlook.columns))
-    shape = StreamShape(rows.layout.width - scales, outputs, False, targets, steps, known, table, periods)
+    shape = StreamShape(rows.layout.width - scales, outputs, False, targets, steps, known, table, periods, previous)
     return OpenedStream(rows, shape._replace(scales=scales, outlook=outlook), score)

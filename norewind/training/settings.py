@@ -66,9 +66,9 @@ LEVELS = tyro.constructors.PrimitiveConstructorSpec(
 NAMES = tyro.constructors.PrimitiveConstructorSpec(
     nargs="*",
     metavar="COLUMN,...",
-    instance_from_str=lambda words: tuple(name for word in words for name in word.split(",") if name != "none"),
-    is_instance=lambda value: isinstance(value, tuple),
-    str_from_instance=lambda names: [",".join(names) or "none"],
+    instance_from_str=lambda words: tuple(name for word in words for name in word.split(",") if name != "none") or None,
+    is_instance=lambda value: value is None or isinstance(value, tuple),
+    str_from_instance=lambda names: [",".join(names or ["none"])],
 )
 
 
@@ -130,7 +130,7 @@ class StreamSettings:
     horizon: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
     only_steps: Annotated[tuple[RowCount, ...], option("ROWS ...", "all up to the horizon")] = ()
     loss: Literal["squared", "gaussian", "classes"] = "squared"
-    known_future: Annotated[tuple[str, ...], NAMES] = ()
+    known_future: Annotated[tuple[str, ...] | None, NAMES] = None
     holidays: Annotated[str | None, option("COUNTRY", "none")] = None
     interval: Annotated[tuple[Level, ...], LEVELS] = ()
     non_negative: bool = False
@@ -149,6 +149,7 @@ class StreamSettings:
             object.__setattr__(self, "interval", (self.interval,))
         if isinstance(self.known_future, str):
             object.__setattr__(self, "known_future", tuple(self.known_future.split(",")))
+        object.__setattr__(self, "known_future", self.known_future or None)
         for name, kind in field_kinds(type(self)).items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), kind))
         object.__setattr__(self, "interval", tuple(sorted(set(self.interval))))

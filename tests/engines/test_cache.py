@@ -141,6 +141,16 @@ def test_a_folder_is_used_only_if_nobody_else_can_write_to_its_path(cached, tmp_
     assert cached() == folder
 
 
+def test_a_new_cache_is_safe_even_if_new_folders_are_writable_by_the_group(cached, tmp_path):
+    before = os.umask(0o002)
+    try:
+        folder = cached()
+    finally:
+        os.umask(before)
+    assert folder is not None
+    assert (tmp_path / ".cache").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_folder_that_others_may_read_becomes_private(cached):
     folder = cached()
     assert folder is not None

@@ -18,8 +18,11 @@ from norewind.estimators import (
     nobacktrack,
     readout_only,
     rflo,
+    shrunk,
+    sketched,
     sliding_bptt,
     snap1,
+    snapn,
 )
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -36,6 +39,10 @@ ESTIMATORS = {
     "nobacktrack by units": (nobacktrack, "elman"),
     "unbiased(snap1)": (lambda *model: unbiased(snap1(*model)), "elman"),
     "snap1": (snap1, "gru"),
+    "snapn": (lambda *model: snapn(*model, order=2), "elman"),
+    "sketched, 1 term": (lambda *model: sketched(*model, terms=1), "elman"),
+    "sketched, 2 terms": (lambda *model: sketched(*model, terms=2), "elman"),
+    "shrunk(snap1)": (lambda *model: shrunk(snap1(*model)), "elman"),
     "rflo": (rflo, "reservoir"),
     "lstm97": (lstm97, "lstm"),
     "kf_rtrl": (kf_rtrl, "elman"),

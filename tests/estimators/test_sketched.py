@@ -14,7 +14,7 @@ from norewind import cells, losses, parallel, rtrl, uoro, window
 from norewind.core import ModelError
 from norewind.core.trees import real_leaves
 from norewind.estimators import sketched
-from norewind.estimators.sketched import error_bound, spectral_bound
+from norewind.estimators.sketched import _eigenvectors, error_bound, spectral_bound
 from norewind.testing import check_exact
 from norewind.testing.oracles import run_estimator
 
@@ -139,6 +139,24 @@ def test_the_norm_is_bounded_closely():
     for matrix in (rng.normal(size=(5, 5)), 1e-160 * np.eye(4), np.zeros((3, 3)), 1e150 * rng.normal(size=(40, 40))):
         norm = np.linalg.norm(matrix, 2)
         assert norm <= spectral_bound(jnp.asarray(matrix)) <= 1.1 * norm
+
+
+@pytest.mark.usefixtures("x64")
+def test_the_kept_directions_have_the_derivative_of_the_best_truncation():
+    """Equal values among those kept do no harm, nor does a matrix of zeros, as after the zero carry."""
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
+    matrix = turn @ np.diag([0.0, 1, 3, 3]) @ turn.T
+    direction = np.random.default_rng(1).normal(size=(4, 4))
+
+    def truncation(size):
+        change = size * (direction + direction.T)
+        vectors = _eigenvectors(matrix + change)[1][:, 2:]
+        return vectors @ vectors.T @ (matrix + change)
+
+    slope = jax.jvp(truncation, (0.0,), (1.0,))[1]
+    np.testing.assert_allclose(slope, (truncation(1e-6) - truncation(-1e-6)) / 2e-6, atol=1e-8)
+    nothing = jax.jvp(_eigenvectors, (np.zeros((4, 4)),), (np.zeros((4, 4)),))[1]
+    assert all(np.all(np.asarray(leaf) == 0) for leaf in nothing)
 
 
 def test_it_reports_its_bound():

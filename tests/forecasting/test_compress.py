@@ -141,6 +141,7 @@ def test_a_damaged_header_is_noticed(portable, damage):
 
 FORGED = [{"first": 300}, {"first": -1}, {"first": "a"}, {"first": 1.5}, {"bytes": -5}, {"bytes": True}, {"bytes": 0}]
 FORGED += [{"budget": "x"}, {"budget": 50}, {"budget": -1, "network": {}}, {"network": {}}, {"sha256": 5}, {"more": 1}]
+FORGED += [{"\ud800": 1}, {"first": "\ud800"}, {"network": "\ud800"}]
 
 
 @pytest.mark.parametrize("entry", FORGED, ids=str)
@@ -150,9 +151,10 @@ def test_a_forged_header_of_a_compressed_file(entry):
         compress.decompress(compress.MAGIC + json.dumps(header).encode() + b"\nabcd")
 
 
-def test_a_header_nested_deeper_than_python_reads():
+@pytest.mark.parametrize("line", [b"[" * 99_999, b'"\\ud800"\n'], ids=["deeper than Python reads", "half a character"])
+def test_a_header_that_is_no_header(line):
     with pytest.raises(compress.CodeError, match="header of this file is damaged"):
-        compress.decompress(compress.MAGIC + b"[" * 99_999)
+        compress.decompress(compress.MAGIC + line)
 
 
 def test_decoding_ends_when_the_code_is_used_up():

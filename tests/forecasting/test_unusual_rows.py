@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
-from run_folders import assert_rejected, norewind
+from run_folders import assert_rejected
+from run_folders import norewind as command
 
+import norewind
 from norewind.plotting.figures import classes_figure, curves_figure, rows_figure, save
 from norewind.streams import StreamError
 from norewind.streams.table.python_rows import as_row, iterate_rows
@@ -35,6 +37,15 @@ def test_names_that_cannot_be_drawn_as_they_are(tmp_path):
     save(curves_figure([(name, [{"samples": 30, "loss": 1.0}])], "bits"), tmp_path / "curves.png")
 
 
+def test_a_class_with_half_a_character_is_saved(tmp_path):
+    rows = [{"x": number % 3, "c": ("a", "b", "\ud800")[number % 3]} for number in range(120)]
+    model = norewind.Classifier("c", method="snap1", cell="rnn", hidden=2).fit(rows)
+    model.save(tmp_path / "run")
+    again = norewind.load(tmp_path / "run")
+    assert again.predict_proba_one({"x": 2}) == model.predict_proba_one({"x": 2})
+    assert "\ud800" in again.predict_proba_one({"x": 2})
+
+
 def test_a_folder_cannot_be_decompressed(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert_rejected(capsys, norewind("decompress", "."), ".: Is a directory")
+    assert_rejected(capsys, command("decompress", "."), ".: Is a directory")

@@ -7,6 +7,8 @@ what is arbitrary (the multipliers of hashes, the sizes of tables) is taken from
 from collections import defaultdict
 from math import exp, isnan, log
 
+import numpy as np
+
 WORD = 2**32
 UNIT = 4096  # of log-odds
 INPUT = 256  # the unit of mixer inputs
@@ -191,9 +193,10 @@ class Oracle:
         features += [above[column] + 1 if column < len(above) else 0, min(column, 255), self.beginning(), opinion, 0]
         features += self.record()
         binary = self.is_binary()
+        of_this_kind = np.split(self.plan.features, 2)[int(binary)]
         return [
             (sum(int(m) * features[f] for m, f in zip(row, used, strict=False)) + int(row[-1]) + binary) % WORD
-            for row, used in zip(self.plan.multipliers, self.plan.features[int(binary)], strict=True)
+            for row, used in zip(self.plan.multipliers, of_this_kind, strict=True)
         ]
 
     def record(self):

@@ -25,7 +25,7 @@ def table(steps=(0,), seed=0):
 
 def members(steps):
     features = RandomFeatures(ClassLeastSquares(16, 3, steps=steps), 2, 16)
-    return {"neighbours": ClassNeighbours(2, 3, steps=steps, window=40), "features": features}
+    return {"neighbours": ClassNeighbours(2, 3, steps=steps, windows=(20, 40)), "features": features}
 
 
 @pytest.mark.parametrize("name", ["neighbours", "features"])
@@ -33,15 +33,15 @@ def members(steps):
 def test_they_are_learners(name, steps):
     learner, (xs, targets) = members(steps)[name], table(steps)
     check_learner(learner, learner.init(), xs, targets)
-    calibrated = Calibrated(learner, 3)
+    calibrated = Calibrated(learner, 3, forecasts=2 if name == "neighbours" else 1)
     check_learner(calibrated, calibrated.init(), xs, targets)
 
 
-def votes(xs, classes, row, step, window):
+def votes(xs, classes, row, step, window, scales):
     """The probabilities of three classes by the nearest rows whose class has come, latest first."""
     latest = row - max(step, 1)
     places = [place for place in range(latest, max(-1, latest - window), -1) if not np.isnan(classes[place + step])]
-    sizes = ((xs[places] - xs[row]) ** 2).sum(axis=1)
+    sizes = (scales * (xs[places] - xs[row]) ** 2).sum(axis=1)
     nearest = np.argsort(sizes, kind="stable")[: neighbours.NEIGHBOURS]
     shares = np.full(3, neighbours.PRIOR_VOTES / 3)
     for one in nearest:
@@ -51,15 +51,48 @@ def votes(xs, classes, row, step, window):
     return shares / shares.sum()
 
 
+def relevance_after(xs, classes, row, relevance, scales, kept):
+    """The relevance of each input after a row, among those whose inputs are kept."""
+    if np.isnan(classes[row]):
+        return relevance
+    known = [place for place in range(max(0, row - kept), row) if not np.isnan(classes[place])]
+    sizes = {place: (scales * (xs[place] - xs[row]) ** 2).sum() for place in known}
+    same = [place for place in known if classes[place] == classes[row]]
+    other = [place for place in known if classes[place] != classes[row]]
+    if not same or not other:
+        return relevance
+    near, far = min(same, key=sizes.__getitem__), min(other, key=sizes.__getitem__)
+    margin = np.abs(xs[far] - xs[row]) - np.abs(xs[near] - xs[row])
+    return relevance + neighbours.RELEVANCE_RATE * (margin - relevance)
+
+
 @pytest.mark.parametrize("step", [0, 1, 3])
 def test_neighbours_are_those_of_a_slow_search(step):
     xs, targets = table()
-    learner = ClassNeighbours(2, 3, steps=(step,), window=40)
-    _, losses, (made, due) = learner.scan(learner.init(), xs, targets, outputs=True)
+    learner = ClassNeighbours(2, 3, steps=(step,), windows=(20, 40))
+    run, losses, (made, due) = learner.scan(learner.init(), xs, targets, outputs=True)
+    relevance = np.zeros(2)
     for row in range(ROWS):
-        expected = votes(xs[:, :2], targets[:, 0], row, step, 40)
-        np.testing.assert_allclose(np.exp(made[row]), expected, rtol=1e-4, err_msg=str(row))
-    assert losses[-1] == pytest.approx(-due[-1, int(targets[-1, 0])])
+        scales = (np.maximum(relevance, 0) + neighbours.PRIOR_RELEVANCE) ** 2
+        scales /= (max(relevance.max(), 0) + neighbours.PRIOR_RELEVANCE) ** 2
+        for place, window in enumerate(learner.windows):
+            expected = votes(xs[:, :2], targets[:, 0], row, step, window, scales)
+            found = np.exp(made[row, 3 * place : 3 * place + 3])
+            np.testing.assert_allclose(found, expected, rtol=1e-4, err_msg=f"{row}, {window}")
+        if step == 0:
+            relevance = relevance_after(xs[:, :2], targets[:, 0], row, relevance, scales, learner.ring - 1)
+    np.testing.assert_allclose(run.relevance, relevance, rtol=1e-4)
+    assert losses[-1] == pytest.approx(-due[-1, 3 + int(targets[-1, 0])])
+
+
+def test_an_input_that_says_nothing_loses_its_weight():
+    random = np.random.default_rng(3)
+    xs = random.normal(size=(2_000, 3)).astype(np.float32)
+    learner = ClassNeighbours(3, 2)
+    run, _, _ = learner.scan(learner.init(), xs, (xs[:, :1] * xs[:, 1:2] > 0).astype(np.float32))
+    scales = np.empty(3, np.float32)
+    neighbours.write_scales(run.relevance, scales)
+    assert scales[2] < scales[:2].min() / 4
 
 
 def test_temperatures_are_those_of_newton_steps_and_make_logits_calibrated():
@@ -75,7 +108,7 @@ def test_temperatures_are_those_of_newton_steps_and_make_logits_calibrated():
     learner = Calibrated(Given(3, 3), 3)
     raw = (3 * logits).astype(np.float32)  # three times too sure
     run, _, (made, _) = learner.scan(learner.init(), raw, classes[:, None], outputs=True)
-    assert run.temperatures[0, 0] == pytest.approx(1 / 3, abs=0.05)
+    assert run.temperatures[0, 0, 0] == pytest.approx(1 / 3, abs=0.05)
     factor, curvature = 1.0, PRIOR_CURVATURE
     for row in range(steps):
         np.testing.assert_allclose(made[row], factor * raw[row], rtol=1e-4)

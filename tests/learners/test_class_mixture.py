@@ -8,10 +8,18 @@ from stream_pipes import Pipe
 
 from norewind.core.losses import known_cross_entropy
 from norewind.learners.class_least_squares import MIN_SHARE, ClassLeastSquares
-from norewind.learners.class_mixture import CLASS_SWITCHING, COUNT_DECAY, MIN_PROBABILITY, PRIOR_COUNT, ClassMixture
+from norewind.learners.class_mixture import (
+    CLASS_SWITCHING,
+    COUNT_DECAY,
+    MIN_PROBABILITY,
+    PRIOR_COUNT,
+    PRODUCT_WEIGHT,
+    ClassMixture,
+)
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.mixture import Member
+from norewind.learners.product_of_experts import KEPT_CURVATURE, LEAST, PRIOR_CURVATURE
 from norewind.plotting.figures import classes_figure, save
 from norewind.scoring.class_score import ClassScore
 from norewind.streams import ReadOptions, RowStream, Samples, StreamError
@@ -63,12 +71,13 @@ def learner(steps, logits=None):
 def plain_loop(targets, logits, step):
     """Compute the forecast that `ClassMixture` makes at each row for one step, by plain loops."""
     counts, pairs = np.full(4, PRIOR_COUNT), np.full((4, 4), PRIOR_COUNT)
-    weights, classes, made, mixtures = np.full(3, 1 / 3), [], [], []
+    weights, classes, made, mixtures = np.array([*[(1 - PRODUCT_WEIGHT) / 3] * 3, PRODUCT_WEIGHT]), [], [], []
+    exponents, curvature = np.full(3, 1 / 3), PRIOR_CURVATURE * np.eye(3)
     ahead = max(1, step)
     for t, target in enumerate(targets):
 
         def learn(came, t=t):
-            nonlocal weights
+            nonlocal weights, exponents, curvature
             counts[:] = COUNT_DECAY * counts + np.eye(4)[came]
             before = classes[t - ahead] if t >= ahead else -1
             if before >= 0:
@@ -76,7 +85,13 @@ def plain_loop(targets, logits, step):
             if t >= step:
                 gained = weights * made[t - step][:, came]
                 weights = gained / gained.sum()
-                weights = (1 - CLASS_SWITCHING) * weights + CLASS_SWITCHING / 2 * (1 - weights)
+                weights = (1 - CLASS_SWITCHING) * weights + CLASS_SWITCHING / 3 * (1 - weights)
+                logs = np.log(np.maximum(made[t - step][:3], LEAST))
+                product = np.exp(exponents @ logs) / np.exp(exponents @ logs).sum()
+                spread = logs - (logs @ product)[:, None]
+                curvature = KEPT_CURVATURE * curvature + (1 - KEPT_CURVATURE) * PRIOR_CURVATURE * np.eye(3)
+                curvature += (spread * product) @ spread.T
+                exponents = exponents + np.linalg.solve(curvature, spread[:, came])
 
         came = -1 if np.isnan(target) else int(target)
         if step and came >= 0:
@@ -87,7 +102,10 @@ def plain_loop(targets, logits, step):
         of_all = counts / counts.sum()
         after = of_all if latest < 0 else (pairs[latest] + of_all) / (pairs[latest] + of_all).sum()
         own = np.exp(logits[t]) / np.exp(logits[t]).sum()
-        made.append((1 - 4 * MIN_PROBABILITY) * np.stack([of_all, after, own]) + MIN_PROBABILITY)
+        single = (1 - 4 * MIN_PROBABILITY) * np.stack([of_all, after, own]) + MIN_PROBABILITY
+        product = np.exp(exponents @ np.log(np.maximum(single, LEAST)))
+        product = (1 - 4 * MIN_PROBABILITY) * product / product.sum() + MIN_PROBABILITY
+        made.append(np.stack([*single, product]))
         mixtures.append(weights @ made[t])
         if not step and came >= 0:
             learn(came)
@@ -165,8 +183,11 @@ def test_a_new_sequence_does_not_know_the_latest_class():
     mixture = ClassMixture([], 4, (1,))
     run, _, _ = mixture.scan(mixture.init(), xs, targets)
     frequencies = run.mixture.classes / run.mixture.classes.sum()
+    product = frequencies ** run.mixture.exponents.sum()
+    share = np.exp(run.mixture.log_weights[0, -1])
     run, losses, (made, due) = mixture.scan(mixture.reset(run), xs[:1], [[np.nan]], outputs=True)
-    np.testing.assert_allclose(np.exp(made[0]), frequencies, atol=1e-5)
+    expected = (1 - share) * frequencies + share * product / product.sum()
+    np.testing.assert_allclose(np.exp(made[0]), expected, atol=1e-5)
     assert not losses.any()
     assert not due.any()
 

@@ -43,3 +43,15 @@ def test_later_rows_change_no_forecast(name):
         first, second = run(rows, 0.1), run(later, 0.1)
     assert np.array_equal(first[:650], second[:650])
     assert not np.array_equal(first[650:], second[650:])
+
+
+def test_learning_too_early_uses_what_is_not_known_yet():
+    """As the published code does: the weights of a forecast have learned from the rows before its target."""
+    ahead, rows = 3, np.random.default_rng(1).normal(size=(700, 9))
+    later = rows.copy()
+    later[650:] += 5
+    first, second = (breathing.lms(ahead, early=True)(part, 0.1) for part in (rows, later))
+    changed = np.flatnonzero((first != second).any(axis=1))
+    assert changed[0] == 650 - ahead + 1
+    known, early = (breathing.lms(1, early=early)(rows, 0.1) for early in (False, True))
+    assert np.array_equal(known, early)

@@ -70,4 +70,4 @@ def test_an_interrupted_run_of_kf_rtrl_ends_like_one_that_was_not(tmp_path):
         name: again[name] for name in ("samples", "bits", "length")
     }
     assert not list((tmp_path / "parts").glob("*.zip"))
-    assert f"| 4 | 2 | 0.001 | 0 | {3 * PIECE:,} |" in table([whole])
+    assert f"| rnn, 4 × 2 | 0.001 | 0 | {3 * PIECE:,} |" in table([whole])

@@ -69,6 +69,21 @@ def test_accepted_rows_are_limited_too(tmp_path):
     assert list(json.loads(labels.path.read_text())) == ["b", "c"]
 
 
+def test_accepted_rows_are_limited_in_bytes_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(late_labels, "MAX_WAITING_BYTES", 3000)
+    labels = labels_of(tmp_path)
+    for number, id in enumerate("abc", 1):
+        labels.add(id, {"wind": "x" * 1000})
+        labels.accept(id, number)
+    labels.save()
+    assert list(json.loads(labels.path.read_text())) == ["b", "c"]
+    labels.forget(2)  # makes room for another
+    labels.add("d", {"wind": "x" * 1000})
+    labels.accept("d", 4)
+    labels.save()
+    assert list(json.loads(labels.path.read_text())) == ["c", "d"]
+
+
 def test_only_columns_in_use_are_kept(tmp_path):
     labels = labels_of(tmp_path, columns=("wind", "sensor.temp", "sensor.power"))
     labels.add("a", {"wind": 1, "note": "x" * 10_000, "sensor": {"temp": 2, "power": None, "more": [0] * 1000}})

@@ -115,6 +115,11 @@ def test_it_rejects_with_the_reason():
         check_unbiased(splitting, models=[small()])
 
 
+def test_rounding_of_float32_is_not_taken_for_a_bias():
+    with jax.enable_x64(False), pytest.raises(ValueError, match=r"needs float64, which is off: .* jax.enable_x64"):
+        check_unbiased(uoro, models=[small()])
+
+
 def test_sampling_finds_a_bias_and_accepts_noise():
     long = small(10)
     check_unbiased(uoro, models=[long], draws=4_000)

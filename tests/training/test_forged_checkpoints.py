@@ -62,6 +62,12 @@ FORGED = {
     "settings": put([], "settings"),
     "settings other": put(7, "settings", "hidden"),
     "position": put(None, "position"),
+    # Half a character, on which msgspec fails with an error of its own.
+    **{f"half {name}": put("\ud800", name) for name in ("position", "tally", "seconds", "logs")},
+    "half stream": put("\ud800", "position", "stream"),
+    "half offset": put("\ud800", "position", "stream", "offset"),
+    "half kind": put("\ud800", "position", "stream", "kind"),
+    "half score": put("\ud800", "score", "counts"),
     "stream": put([], "position", "stream"),
     "kind": put("rows", "position", "stream", "kind"),
     "offset": put(-1, "position", "stream", "offset"),

@@ -68,6 +68,7 @@ KINDS = {
     "text by auto": (letters, None, ("--format", "text")),
     "bytes by auto": (letters, None, ()),
     "lines": (letters, None, ("--per", "line")),
+    "lines of text, ranked": (letters, None, ("--per", "line", "--top", 3, "--format", "text")),
     "text by windows": (letters, None, ("--format", "text", *NETWORK, "uoro:window=4")),
     "rows": (numbers, "a,b", ()),
     "rows with times": (timed, "time,a,b", ("--horizon", 3)),
@@ -75,6 +76,8 @@ KINDS = {
     "rows three ahead": (numbers, "a,b", ("--horizon", 3)),
     "targets of the same row": (numbers, "a,b", ("--horizon", 0, "--targets", "b")),
     "rows with variances": (numbers, "a,b", ("--loss", "gaussian")),
+    "rows with intervals": (numbers, "a,b", ("--horizon", 3, "--interval", "0.8,0.95", "--period", 24, "--copy", "b")),
+    "rows two and five ahead": (numbers, "a,b", ("--only-steps", 2, 5, "--missing", "mean", "--non-negative")),
     "rows by windows": (numbers, "a,b", (*NETWORK, "uoro:window=4")),
     "rows ahead by windows": (numbers, "a,b", ("--horizon", 3, *NETWORK, "uoro:window=4")),
     "classes": (classes, "x,c", ("--loss", "classes", "--targets", "c")),
@@ -83,6 +86,7 @@ KINDS = {
     "classes by windows": (classes, "x,c", ("--loss", "classes", "--targets", "c", *NETWORK, "uoro:window=4")),
     "keys": (keys, "key,v", ("--key", "key")),
     "keys three ahead": (keys, "key,v", ("--key", "key", "--horizon", 3)),
+    "keys with intervals": (keys, "key,v", ("--key", "key", "--interval", 0.8)),
     "keys by networks": (keys, "key,v", ("--key", "key", *NETWORK, "uoro")),
     "keys that share": (keys, "key,v", ("--key", "key", "--share")),
     "keys that share, three ahead": (keys, "key,v", ("--key", "key", "--share", "--horizon", 3, *NETWORK, "snap1")),
@@ -221,3 +225,15 @@ def test_no_answer_of_a_model_depends_on_later_rows(data, header, make, ask, tmp
         assert lines
         assert answers[SAME]
     assert found[0] == found[1]
+
+
+def test_no_backtest_depends_on_later_rows(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    found = []
+    for file in two_pasts_alike(tmp_path, numbers, "a,b"):
+        model = Forecaster("a", horizon=3, method="snap1", cell="rnn", hidden=2)
+        made = model.backtest(pandas.read_csv(file), origins=[120, 300, SAME, SAME + 9]).frame
+        found.append(made.drop(columns="a actual").set_index("origin"))
+    pandas.testing.assert_frame_equal(*(frame.loc[:SAME] for frame in found))
+    assert len(found[0].loc[:SAME]) == 9
+    assert not found[0].loc[SAME + 9 :].equals(found[1].loc[SAME + 9 :])

@@ -14,7 +14,7 @@ probabilities of all symbols can be computed at once.
 import numpy as np
 
 from norewind.engines.kernels import kernel, prefetch
-from norewind.learners.counting.contexts import KINDS, LATEST, LENGTH, LETTERS, PLACE, UP, WORD, is_binary, scramble
+from norewind.learners.counting.contexts import LATEST, LENGTH, SHAPE, TONE, WORD, scramble
 from norewind.learners.counting.logistic import INPUT, LOGIT, ONE, clip_logit, probabilities, squash, stretch
 from norewind.learners.counting.table import HALF, PROBABILITY_BITS, adapt, history, learn_bit, probability, times_seen
 
@@ -137,10 +137,8 @@ def choose_rows(past, maps, sets, hashed, nodes, depth, level, node, chosen):
     pair = np.int64(scramble(np.uint32(last * 257 + before))) * hashed[0] >> 32
     chosen[0] = sets[0] + quality * nodes + row
     chosen[1] = sets[1] + last * depth + level
-    binary = is_binary(past)
-    shape, kinds = (past[PLACE], past[UP]) if binary else (past[LETTERS], past[KINDS])
-    chosen[2] = sets[2] + shape % KIND_ROWS * depth + level
-    chosen[3] = sets[3] + (kinds % KIND_ROWS * 3 + chosen[MATCH]) * depth + level
+    chosen[2] = sets[2] + past[SHAPE] * depth + level
+    chosen[3] = sets[3] + (past[TONE] * 3 + chosen[MATCH]) * depth + level
     chosen[4] = sets[4] + pair * depth + level
     chosen[GENERAL] = sets[GENERAL] + level
     chosen[MAP] = last * nodes + row

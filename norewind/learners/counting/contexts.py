@@ -18,9 +18,10 @@ from norewind.engines.kernels import kernel
 CONTROL, OTHER, NEWLINE, FIRST_LETTER = -1, 0, 1, 2
 # The entries of `past`: hashes of words, the line, how many symbols were seen and learned from, the match, the kinds of
 # the last eight symbols (two bits each), which of them were letters, the share of control characters, the record (its
-# length, the place in it, the symbol above), and the most recent symbols, the latest first.
+# length, the place in it, the symbol above), what selects rows of weights (letters and kinds in text, the place and the
+# symbol above in binary data), and the most recent symbols, the latest first.
 WORD, LAST_WORD, WORD_BEFORE, COLUMN, LAST_COLUMNS, BEGINNING = range(6)
-POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, CONTROLS, PERIOD, PLACE, UP, LATEST = range(6, 17)
+POSITION, LEARNED, POINTER, LENGTH, KINDS, LETTERS, CONTROLS, PERIOD, PLACE, UP, SHAPE, TONE, LATEST = range(6, 19)
 # The number of most recent symbols that are kept, and of symbols at the beginning of a line.
 RECENT_SYMBOLS, LINE_SYMBOLS = 32, 256
 PAST = LATEST + RECENT_SYMBOLS
@@ -94,12 +95,12 @@ def features_of(contexts: Iterable[tuple[int, ...]]) -> tuple[np.ndarray, np.nda
         contexts: the features of each context.
 
     Returns:
-        The features in text and in binary data, and for each context one multiplier per feature and a salt.
+        The features in text, then those in binary data, and for each context one multiplier per feature and a salt.
     """
     text = list(contexts)
     binary = [_BINARY.get(context, context) for context in text]
     longest = max(map(len, text + binary))
-    features = [[[*one, *[_NOTHING] * (longest - len(one))] for one in contexts] for contexts in (text, binary)]
+    features = [[*one, *[_NOTHING] * (longest - len(one))] for one in text + binary]
     random = np.random.default_rng(0).integers(0, 2**31, (len(text), longest + 1)) * 2 + 1
     return np.array(features, np.int64), random.astype(np.uint32)
 
@@ -195,6 +196,9 @@ def add_symbol(past, lines, ring, places, repeats, followers, classes, symbol, l
         period = max(past[PERIOD], 2)
         past[PLACE] = past[POSITION] % period
         past[UP] = max(_symbol_at(past, ring, past[POSITION] - period), 0)
+        past[SHAPE], past[TONE] = past[PLACE] & 255, past[UP] & 255
+    else:
+        past[SHAPE], past[TONE] = past[LETTERS], past[KINDS] & 255
 
 
 @kernel
@@ -315,7 +319,7 @@ def hash_contexts(past, lines, ring, followers, expects, used, multipliers, feat
         ring: the symbols of the past.
         followers: the last two symbols that followed each symbol of binary data.
         expects: the symbol that the match predicts; -1 if there is no match.
-        used: the features of each context in text and in binary data.
+        used: the features of each context in text, then in binary data.
         multipliers: the random numbers of each context.
         features: where to write the features.
         hashes: where to write the hashes.
@@ -331,16 +335,16 @@ def hash_contexts(past, lines, ring, followers, expects, used, multipliers, feat
     features[_COLUMN] = min(column, LINE_SYMBOLS - 1)
     length = min(past[LENGTH], _LONGEST_TOLD_APART)
     features[_EXPECTED] = 0 if expects < 0 else (expects + 1) * (_LONGEST_TOLD_APART + 1) + length
-    binary = 0
+    first, binary = 0, np.uint32(0)
     if is_binary(past):
         _write_record(past, ring, followers, features)
-        binary = 1
+        first, binary = len(hashes), np.uint32(1)
     for context in range(len(hashes)):
-        total = np.uint32(multipliers[context, used.shape[2]] + np.uint32(binary))
-        for i in range(used.shape[2]):
-            if used[binary, context, i] == _NOTHING:
+        total = np.uint32(multipliers[context, used.shape[1]] + binary)
+        for i in range(used.shape[1]):
+            if used[first + context, i] == _NOTHING:
                 break
-            total = np.uint32(total + np.uint32(multipliers[context, i] * features[used[binary, context, i]]))
+            total = np.uint32(total + np.uint32(multipliers[context, i] * features[used[first + context, i]]))
         hashes[context] = total
 
 

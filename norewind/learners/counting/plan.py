@@ -25,7 +25,7 @@ class CountsPlan(NamedTuple):
         depth: the number of bits of a symbol.
         nodes: the number of nodes that are distinguished when selecting weights.
         groups: group g has levels `groups[g]` to `groups[g + 1]`.
-        features: the features of each context in text and in binary data.
+        features: the features of each context in text, then in binary data.
         multipliers: the random numbers of each context.
         classes: the class of each symbol.
         starts: the first row of each group and context in the table. Regions never overlap.

@@ -31,10 +31,6 @@ MAX_STEP = 10**6
 # Seconds after which the time of day and the day of the week repeat.
 CYCLES = {"hour": DAY, "weekday": 7 * DAY}
 
-# The numbers that say by what an input is standardised: its mean, as two numbers of single precision whose sum it is,
-# and its deviation.
-SCALES = 3
-
 # How to use rows: learn from them in order, try each as the next one, or imagine future rows.
 LEARN, PREVIEW, EXTRAPOLATE = range(3)
 
@@ -333,13 +329,7 @@ def write_inputs(layout, known, row, x):
         x[place], x[place + 1] = math.cos(angle), math.sin(angle)
         place += 2
     if layout.with_scales:
-        for column in layout.targets:
-            mean, deviation = known[MEAN, column], deviation_of(known, column)
-            x[place] = mean
-            x[place + 1], x[place + 2] = mean - x[place], deviation if layout.standardise else 1.0
-            if not layout.standardise:
-                x[place], x[place + 1] = 0.0, 0.0
-            place += SCALES
+        write_scale_inputs(known, layout.targets, layout.standardise, x, place)
 
 
 @kernel

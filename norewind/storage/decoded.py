@@ -1,0 +1,29 @@
+"""Decoded JSON as a type."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+Kind = TypeVar("Kind")
+
+
+def as_kind(found: Any, kind: type[Kind]) -> Kind:
+    """Convert decoded JSON to a type, as `msgspec.convert` does.
+
+    Args:
+        found: what was decoded. It may contain half a character ("\\ud800"), which only JSON can hold.
+        kind: the type.
+
+    Returns:
+        A value of the type.
+
+    Raises:
+        msgspec.ValidationError: it is something else.
+
+    >>> as_kind([1, 2], tuple[int, int])
+    (1, 2)
+    """
+    try:
+        return msgspec.convert(found, kind)
+    except UnicodeEncodeError as error:
+        raise msgspec.ValidationError(f"it contains half a character, {error.object!r}") from None
