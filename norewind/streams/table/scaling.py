@@ -19,10 +19,12 @@ from norewind.streams.table.column_statistics import (
     LATEST,
     MEAN,
     MIN_VALUES,
+    SCALES,
     STATISTICS,
     deviation_of,
     filled,
     observe,
+    write_scale_inputs,
 )
 from norewind.streams.table.columns import CATEGORIES, DAY, MAX_NUMBER
 
