@@ -89,12 +89,15 @@ def clip_to_past(past, forecasts):
     """
     _, ends, scales = past
     columns = ends.shape[1]
-    for i in range(len(forecasts)):
-        k = i % columns
+    for k in range(columns):
         lowest, highest = (ends[0, k] - scales[2, k]) / scales[3, k], (ends[1, k] - scales[2, k]) / scales[3, k]
         margin = max(highest - lowest, LEAST_MARGIN)
-        if forecasts[i] == forecasts[i]:
-            forecasts[i] = min(max(forecasts[i], lowest - margin), highest + margin)
+        lowest, highest = lowest - margin, highest + margin
+        for i in range(k, len(forecasts), columns):
+            if forecasts[i] < lowest:
+                forecasts[i] = lowest
+            elif forecasts[i] > highest:
+                forecasts[i] = highest
 
 
 @kernel
@@ -121,10 +124,12 @@ def write_rule(past, row, steps, period, differences, forecasts):
             made[:] = np.nan
             continue
         then = (row + step - seasons) % len(past)
-        made[:] = past[then]
-        if differences:
-            made += seasons // period * (past[row % len(past)] - past[(row - period) % len(past)])
-        made[:] = (made - scales[2]) / scales[3]
+        latest, earlier, times = row % len(past), (row - period) % len(past), seasons // max(period, 1)
+        for k in range(columns):
+            value = past[then, k]
+            if differences:
+                value += times * (past[latest, k] - past[earlier, k])
+            made[k] = (value - scales[2, k]) / scales[3, k]
 
 
 @kernel

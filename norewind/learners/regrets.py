@@ -82,16 +82,32 @@ def update_regrets(regrets, due, targets, variances):
         variances: the variance of each output.
     """
     arms, outputs = regrets.totals.shape
+    made, largest = np.empty(outputs), np.empty(outputs)
     for i in range(outputs):
-        if not np.isfinite(targets[i]):
-            continue
-        largest = MAX_ERROR * np.sqrt(variances[i])
-        made = huber_loss(due[arms, i] - targets[i], largest)
-        for k in range(arms):
-            if due[k, i] == due[k, i]:
-                regret = made - huber_loss(due[k, i] - targets[i], largest)
-                regrets.totals[k, i] += regret
-                regrets.squares[k, i] += regret * regret
+        largest[i] = MAX_ERROR * np.sqrt(variances[i])
+        # Without a target, all regrets are NaN.
+        made[i] = huber_loss(due[arms, i] - targets[i], largest[i]) if np.isfinite(targets[i]) else np.nan
+    for k in range(arms):
+        forecast, total, square = due[k], regrets.totals[k], regrets.squares[k]
+        for i in range(outputs):
+            regret = made[i] - huber_loss(forecast[i] - targets[i], largest[i])
+            regret = regret if regret == regret else 0.0
+            total[i] += regret
+            square[i] += regret * regret
+
+
+@kernel
+def excess_of(total, squares, forecast, allowed):
+    """Return how far the regret to an arm is above what is allowed; 0 if it is not, or without a forecast.
+
+    Args:
+        total: the sum of its regrets.
+        squares: the sum of their squares.
+        forecast: its forecast; NaN means none.
+        allowed: see `allowed_after`.
+    """
+    over = total - allowed * np.sqrt(squares)
+    return over if over > 0 and forecast == forecast else 0.0
 
 
 @kernel
@@ -105,20 +121,21 @@ def follow_regrets(regrets, steps, forecasts, weights):
         weights: the weights of the experts in their average (arms - 1, outputs), changed to those in the forecasts.
     """
     arms, outputs = regrets.totals.shape
-    excess = np.zeros(arms)
+    allowed, totals, weighted = np.empty(outputs), np.zeros(outputs), np.zeros(outputs)
     for i in range(outputs):
-        total, weighted, allowed = 0.0, 0.0, allowed_after(steps[i // (outputs // len(steps))])
-        for k in range(arms):
-            over, excess[k] = regrets.totals[k, i], 0.0
-            if over > 0 and forecasts[k, i] == forecasts[k, i]:
-                over -= allowed * np.sqrt(regrets.squares[k, i])
-                if over > 0:
-                    excess[k] = over
-                    total += over
-                    weighted += over * forecasts[k, i]
-        if total > 0:
-            forecasts[arms, i] = weighted / total
-            for k in range(arms - 1):
-                weights[k, i] = (excess[k] + excess[arms - 1] * weights[k, i]) / total
-        else:
-            forecasts[arms, i] = forecasts[arms - 1, i]
+        allowed[i] = allowed_after(steps[i // (outputs // len(steps))])
+    for k in range(arms):
+        forecast, regret, square = forecasts[k], regrets.totals[k], regrets.squares[k]
+        for i in range(outputs):
+            excess = excess_of(regret[i], square[i], forecast[i], allowed[i])
+            totals[i] += excess
+            weighted[i] += excess * forecast[i] if excess > 0 else 0.0
+    for i in range(outputs):
+        forecasts[arms, i] = forecasts[arms - 1, i]
+        if totals[i] > 0:
+            forecasts[arms, i] = weighted[i] / totals[i]
+            last = arms - 1
+            average = excess_of(regrets.totals[last, i], regrets.squares[last, i], forecasts[last, i], allowed[i])
+            for k in range(last):
+                own = excess_of(regrets.totals[k, i], regrets.squares[k, i], forecasts[k, i], allowed[i])
+                weights[k, i] = (own + average * weights[k, i]) / totals[i]
