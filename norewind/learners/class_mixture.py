@@ -53,13 +53,13 @@ class ClassMixtureRun(NamedTuple):
 class ClassMixture(RowMixture):
     """Forecasts a class, all steps of a horizon, by experts weighted by their recent performance.
 
-    The experts are the frequencies of the classes, their frequencies after the latest
-    class, `members`, and the product of all of these with exponents that are learned online. They are mixed as in
-    `BayesMixture`: for every step, over the rows whose class is known, the total loss is hardly more than that of the
-    best expert. Targets are numbers of
-    classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities,
-    of shape (rows, steps × classes), and losses are in nats. Without targets, as in `forward`, the latest
-    known class stays the same.
+    The experts are the frequencies of the classes, their frequencies after the latest class, `members`, and the product
+    of all of these with exponents that are learned online. They are mixed as in `BayesMixture`: for every step, over
+    the rows whose class is known, the total loss is hardly more than that of the best expert.
+
+    Targets are numbers of classes, of shape (rows, steps); an unknown one is NaN. Outputs are log-probabilities, of
+    shape (rows, steps × classes), and losses are in nats. Without targets, as in `forward`, the latest known class
+    stays the same.
 
     Args:
         members: other learners of the same steps, whose outputs are logits.

@@ -160,7 +160,7 @@ def _change_seen(plan: "NumberMixturePlan", run: "NumberMixtureRun", base: int) 
     """Return which changes of the targets a linear model sees; empty if it sees their values."""
     if base < 0:
         return ""
-    season, differences = (-plan.rules[base, 0], plan.rules[base, 1]) if base >= 0 else (0, 0)
+    season, differences = -plan.rules[base, 0], plan.rules[base, 1]
     if season <= 0:
         return "the row before"
     ago = f"{run.seasons.periods[season - 1]} rows before"
