@@ -11,7 +11,7 @@ from norewind.streams import StreamError
 from norewind.streams.table.python_rows import Row, as_row, plain
 from norewind.training.training_loop import Training
 
-# The number of latest index labels that show how the index goes on.
+# The number of latest index labels from which the index is continued.
 KEPT_LABELS = 12
 # Files that are read as frames.
 FRAME_SUFFIXES = (".parquet", ".csv.gz", ".tsv.gz")
@@ -20,7 +20,7 @@ SIDES = ("low", "high")
 
 
 class FrameStyle(NamedTuple):
-    """The kind of frame that a model was fitted on, and how its rows go on.
+    """The kind of frame that a model was fitted on, and how its index continues.
 
     Attributes:
         kind: "pandas" or "polars".

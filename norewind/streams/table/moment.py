@@ -57,7 +57,7 @@ class Moment(NamedTuple):
         return outlook.added_to(xs, calendar, plans), *others
 
     def future_inputs(self, layout: TableLayout, outlook: Outlook, targets: np.ndarray, step: int) -> np.ndarray:
-        """Return the inputs of a future row. Other columns keep their values or are as planned, and times continue.
+        """Return the inputs of a future row. Other columns keep their values or follow the plan, and times continue.
 
         With a step of 0, they are those of the latest row, as if this plan had been known then.
 
