@@ -66,8 +66,9 @@ def as_timed_row(row: Any, training: Training | None, style: FrameStyle | None) 
         return found
     if isinstance(label, datetime):
         return {clock: plain(label), **found}
-    is_index = stream is not None and style is not None and style.labels is not None and clock not in style.types
-    times = stream.times_ahead(1) if is_index else None
+    if stream is None or style is None or style.labels is None or clock in style.types:
+        return found
+    times = stream.times_ahead(1)
     return {clock: times[0], **found} if times else found
 
 
