@@ -179,8 +179,11 @@ class NumberMixture(RowMixture):
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
-        return mixture._replace(linear=linear, past=mixture.past.copy(), outputs=mixture.outputs.copy())
+        linear, past, seasons, waiting, performance, outputs = mixture
+        rows, *learned, latest = linear  # `_replace` takes a microsecond
+        return NumberMixtureRun(
+            LinearRun(rows.copy(), *learned, latest.copy()), past.copy(), seasons, waiting, performance, outputs.copy()
+        )
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int

@@ -34,8 +34,9 @@ class Moment(NamedTuple):
 
     @staticmethod
     def _numbers(plan: Sequence[Sequence[float | None]], outlook: Outlook) -> np.ndarray:
-        rows = [[np.nan if value is None else value for value in row] for row in plan]
-        return np.array(rows, np.float64).reshape(len(rows), len(outlook.columns))
+        if not plan:
+            return np.empty((0, len(outlook.columns)))
+        return np.array([[np.nan if value is None else value for value in row] for row in plan], np.float64)
 
     def scaled(
         self, layout: TableLayout, outlook: Outlook, rows: Rows, ahead: np.ndarray, mode: int = LEARN
