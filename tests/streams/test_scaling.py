@@ -348,7 +348,7 @@ def test_extrapolated_times_continue():
     stream = RowStream(PythonRows(rows), inputs=["t", "y"], targets=["y"], standardise=False)
     stream.take(30)
     assert stream.kinds["t"] == "time"
-    xs = stream.future_inputs(np.array([4.5]), 2)
+    xs = stream.moment().future_inputs(stream.layout, stream.outlook, np.array([4.5]), 2)
     coming = [{"t": 1.7e9 + 60.0 * 30, "y": 0.0}, {"t": 1.7e9 + 60.0 * 31, "y": 4.5}]
     later = RowStream(PythonRows(rows + coming), inputs=["t", "y"], targets=["y"], standardise=False)
     np.testing.assert_array_equal(xs, later.take(32).xs[-1])
