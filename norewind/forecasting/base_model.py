@@ -13,7 +13,7 @@ from typing import Any, Self
 from norewind.engines.cache import keep_compiled
 from norewind.forecasting.explain import check_explainable, explain_training
 from norewind.forecasting.frames import FrameStyle, read_if_packed, style_of
-from norewind.forecasting.guard import Guard, locked, uninterrupted
+from norewind.forecasting.uninterruptible_lock import UninterruptibleLock, locked, uninterrupted
 from norewind.learners.learner import Forecasts, Learner
 from norewind.plotting import tables
 from norewind.scoring.score import Score
@@ -46,10 +46,10 @@ MODEL_FILE = "model.json"
 class ForecastingModel:
     """The base class of the models: a stream of rows, its learner and its run, with the settings of the command line.
 
-    Several threads may use a model: they wait for each other. Ctrl-C leaves a model as it was before or after a row,
-    and before or after `fit`.
+    Several threads may use a model; they wait for each other. Ctrl-C never leaves a model in the middle of a row or of
+    `fit`.
 
-    Which columns are used depends on the first rows. These are therefore held back until there
+    The first rows determine which columns are used. They are therefore held back until there
     are enough of them, or until a prediction is requested.
 
     Args:
@@ -66,7 +66,7 @@ class ForecastingModel:
 
     def __init__(self, settings: Settings, saved: SavedRun | None = None, home: Path | None = None):
         keep_compiled()
-        self._guard = Guard()
+        self._lock = UninterruptibleLock()
         self.settings = settings
         self.labels: dict[str, Any] = {}
         self.training: Training | None = None
@@ -148,7 +148,7 @@ class ForecastingModel:
                 self._open(rows)
             self._note_row(row)
         else:
-            with self._guard:
+            with self._lock:
                 self.training.learn_row(row)
                 self._note_row(row)
 
@@ -181,7 +181,7 @@ class ForecastingModel:
                     training.learn_row(row)
                 except StreamError as error:
                     problem = problem or error
-            with self._guard:
+            with self._lock:
                 self.training, self._metric_lines, self._first_rows = training, lines, []
             if problem:
                 raise problem
@@ -271,7 +271,7 @@ class ForecastingModel:
                 training.train_until()
                 if not hooks.should_stop() and (line := training.unfinished_line()):
                     hooks.metrics(line)
-                with self._guard:
+                with self._lock:
                     self._metric_lines += lines
                     self._continue(training.snapshot())
                     labels = self.labels
@@ -337,13 +337,13 @@ class ForecastingModel:
     @uninterrupted
     @in_precision
     def explain(self, step: int | None = None) -> dict[str, Any]:
-        """Explain the model: which members carry its forecasts, what the latest ones come from, and what has changed.
+        """Explain the model: its main members, the parts of its latest forecast, and what has changed.
 
         Args:
-            step: how many rows ahead the forecast is that is explained; by default the nearest step.
+            step: the step of the forecast to explain, in rows ahead; by default the nearest.
 
         Returns:
-            What `norewind explain --format json` prints; see `norewind.forecasting.explain`.
+            The explanation, as `norewind explain --format json` prints it; see `norewind.forecasting.explain`.
 
         Raises:
             SettingsError: the model has not learned from any row yet, or does not forecast this step.

@@ -75,7 +75,7 @@ def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Fo
 
     Rows up to the horizon are forecast directly. For later ones, the model is given its own
     forecasts in place of rows, while inputs that it does not forecast keep their values and
-    times move on. Deviations are those that the model forecasts (`--loss gaussian`), or its
+    times advance. Deviations are those that the model forecasts (`--loss gaussian`), or its
     errors over the latest rows. Beyond the horizon the variances add up, to at most that of
     the column, but no deviation is less than the change of the column over as many rows,
     among its latest values. Beyond the horizon, intervals grow in proportion to the deviations, and their coverage is

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from norewind.streams import StreamError
 
-# The number of latest index labels that show how the index goes on.
+# The number of latest index labels from which the index is continued.
 KEPT_LABELS = 12
 # Files that are read as frames.
 FRAME_SUFFIXES = (".parquet", ".csv.gz", ".tsv.gz")
@@ -17,7 +17,7 @@ SIDES = ("low", "high")
 
 
 class FrameStyle(NamedTuple):
-    """The kind of frame that a model was fitted on, and how its rows go on.
+    """The kind of frame that a model was fitted on, and how its index continues.
 
     Attributes:
         kind: "pandas" or "polars".

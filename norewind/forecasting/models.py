@@ -14,7 +14,7 @@ from norewind.forecasting.backtest import Backtest, backtest
 from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
 from norewind.forecasting.forecasts import check_rows, forecast_next_rows
 from norewind.forecasting.frames import build_frame, check_is_frame, continued_index, forecast_columns, style_of
-from norewind.forecasting.guard import locked, uninterrupted
+from norewind.forecasting.uninterruptible_lock import locked, uninterrupted
 from norewind.learners.learner import Learner
 from norewind.scoring.number_score import NumberScore
 from norewind.scoring.row_score import RowScore
@@ -128,7 +128,7 @@ class Forecaster(ForecastingModel):
         return build_frame(style, columns, getattr(data, "index", None))
 
     def backtest(self, data: Any, *, origins: int | Sequence[int] = 10, horizon: int | None = None) -> Backtest:
-        """Forecast at some rows of a frame, each time from nothing but the rows before, with a copy of this model.
+        """Forecast at some rows of a frame, each time from the rows before alone, with a copy of this model.
 
         Args:
             data: a pandas or Polars frame, in chronological order.
@@ -213,7 +213,7 @@ class Forecaster(ForecastingModel):
 
 
 class AnomalyDetector(ForecastingModel):
-    """Scores how unusual a row is, from 0 to 1: on a stream without anomalies, a score above s has a chance of 1 − s.
+    """Scores how unusual a row is, from 0 to 1: without anomalies, at most 1 − s of all rows have a score of s or more.
 
     A row is compared with its forecast, and with the values and errors so far (`norewind.scoring.anomalies`). The first
     single row takes longer, since the model is compiled then:
@@ -239,8 +239,8 @@ class AnomalyDetector(ForecastingModel):
             row: a dict by column, a row of a data frame, or a vector.
 
         Returns:
-            A score from 0 to 1: at most a share of 1 − s of usual rows have a score of s or more. 0 while there are
-            too few rows to compare with, and in the hundred rows after an unusual one unless they are still rarer.
+            The score. It is 0 while there are too few rows to compare with, and in the hundred rows after an unusual
+            row, unless a row is even rarer.
         """
         if (found := self._predict_at(row)) is None:
             return 0.0

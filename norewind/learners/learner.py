@@ -14,7 +14,7 @@ from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.storage.checkpoint import Writer
 
 if TYPE_CHECKING:
-    from norewind.learners.explanation import Divided, Explanation
+    from norewind.learners.explanation import Explanation, ForecastParts
 
 
 class LearnerFolder(Protocol):
@@ -135,7 +135,7 @@ class BaseLearner(ABC):
         return {}
 
     def explain(self, run: Tree) -> "Explanation | None":
-        """Explain the latest forecasts: by the members of a mixture, and what their parts come from.
+        """Explain the latest forecasts: the weights of a mixture's members, and the parts that add up to a forecast.
 
         Args:
             run: the run, which stays unchanged.
@@ -145,8 +145,8 @@ class BaseLearner(ABC):
         """
         return None
 
-    def divided(self, run: Tree) -> "list[Divided]":
-        """Divide the latest forecasts of a member of a mixture into parts; empty if they cannot be divided.
+    def forecast_parts(self, run: Tree) -> "list[ForecastParts]":
+        """Return the parts of the latest forecasts of a member of a mixture; empty if they cannot be split up.
 
         Args:
             run: the run, which stays unchanged.
@@ -154,7 +154,7 @@ class BaseLearner(ABC):
         return []
 
     def chunk_size(self, run: Tree) -> int:
-        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon."""
+        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop promptly."""
         return 1_000
 
     def keep_in(self, folder: LearnerFolder, samples: int) -> None:  # noqa: B027 (most learners keep nothing)

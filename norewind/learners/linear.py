@@ -53,7 +53,7 @@ class Linear(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A short description, for people."""
+        """A short description, for reports."""
         rows = max(self.lags, self.others)
         text = f"least squares on {rows} row{'s' if rows > 1 else ''}"
         text += " of changes" if self.differences else ""
@@ -362,7 +362,7 @@ def any_known(targets):
 
 @kernel
 def restart_model(plan, number, model):
-    """Let a model forget everything, since its inputs have changed their meaning.
+    """Make a model forget everything, because the meaning of its inputs has changed.
 
     Args:
         plan: the constants of the models.

@@ -1,4 +1,4 @@
-"""Classes of the most similar earlier rows."""
+"""Forecasts of classes from the most similar earlier rows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,9 +11,9 @@ from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
 
 # The numbers of latest rows that are compared, and of the most similar ones that vote.
 WINDOWS, NEIGHBOURS = (100, 300, 1000), 7
-# The share of a vote that all classes together have before the first.
+# The number of votes that all classes share before the first real one.
 PRIOR_VOTES = 0.5
-# The largest weight of a vote, and a distance below which rows count as equal.
+# The largest weight of a vote, and the distance below which rows count as equal.
 LARGEST_VOTE, SMALLEST = 10.0, 1e-12
 # How quickly the relevance of an input follows the latest rows, and what is added to it: at first, all count alike.
 RELEVANCE_RATE, PRIOR_RELEVANCE = 0.002, 0.02
@@ -111,7 +111,7 @@ class ClassNeighbours(RowLearner):
         return upcoming_forecasts(run.outputs, self.steps, run.rows[0])
 
     def reset(self, run: NeighboursRun) -> NeighboursRun:
-        run.classes[:] = -1  # the rows of another sequence are no neighbours
+        run.classes[:] = -1  # rows of another sequence are not neighbours
         run.outputs[:] = 0
         run.rows[:] = 0
         return run
@@ -212,7 +212,7 @@ def insert_nearest(distance, place, sizes, places):
 
 @kernel
 def vote_of(sizes, rank):
-    """Return the weight of one of the nearest rows: the more the nearer it is, compared with the farthest of them.
+    """Return the weight of one of the nearest rows: the ratio of the farthest one's distance to its own.
 
     Args:
         sizes: the distances of the nearest rows, in increasing order; infinite if there is no such row.
@@ -224,7 +224,7 @@ def vote_of(sizes, rank):
 
 @kernel
 def _vote(classes, step, windows, row, distances, mixed):
-    """Write the log-probabilities of the classes by the votes of the nearest rows whose class has come.
+    """Write the log-probabilities of the classes, from the votes of the nearest rows whose class is known.
 
     Args:
         classes: the ring of classes; -1 is unknown.
@@ -238,7 +238,7 @@ def _vote(classes, step, windows, row, distances, mixed):
     sizes, votes = np.full(NEIGHBOURS, np.inf, np.float32), np.full(NEIGHBOURS, -1)
     ago = first
     for w in range(len(windows)):
-        # The latest rows first, so that the newer of two equally similar ones counts.
+        # The latest rows first, so that the newer of two equally similar rows wins.
         while ago < min(row + 1, first + windows[w]):
             came = classes[(row - ago + step) % ring]
             if came >= 0:

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners import expert_weights
-from norewind.learners.explanation import Divided, Explanation, explain_numbers
+from norewind.learners.explanation import Explanation, ForecastParts, explain_numbers
 from norewind.learners.horizon import PERIODS, exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
 from norewind.learners.linear import (
@@ -198,9 +198,9 @@ class NumberMixture(RowMixture):
         return losses, forecasts
 
     def explain(self, run: MixtureRun) -> Explanation | None:
-        parts: list[Divided] = []
+        parts: list[ForecastParts] = []
         for learner, own, count in zip(self.members, run.members, self.forecasts, strict=True):
-            parts += learner.divided(own) or count * [{}]
+            parts += learner.forecast_parts(own) or count * [{}]
         return explain_numbers(self, run.mixture, parts)
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:

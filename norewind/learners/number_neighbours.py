@@ -1,4 +1,4 @@
-"""Numbers of the most similar earlier rows."""
+"""Forecasts of numbers from the most similar earlier rows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -91,7 +91,7 @@ class NumberNeighbours(RowLearner):
         return np.zeros((0, len(self.windows) * self.targets), np.float32)
 
     def reset(self, run: NumberNeighboursRun) -> NumberNeighboursRun:
-        run.targets[:] = np.nan  # the rows of another sequence are no neighbours
+        run.targets[:] = np.nan  # rows of another sequence are not neighbours
         run.rows[:] = 0
         return run
 

@@ -1,4 +1,4 @@
-"""Least squares on what is known in advance of the rows to forecast: their calendar, and columns known in advance."""
+"""Least squares on what is known in advance about the rows to forecast: their calendar, and planned columns."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.explanation import Divided, ForecastPart, parts_of_linear
+from norewind.learners.explanation import ForecastPart, ForecastParts, parts_of_linear
 from norewind.learners.horizon import check_steps
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.linear import (
@@ -28,7 +28,7 @@ HOURS, WEEKDAYS, MONTHS, HARMONICS = 24, 7, 12, 3
 REGRESSION = Linear(1, 0.9995, spread=10.0)
 # The models of what the outlook leaves unexplained: few and many lags, which are divided by the number of targets.
 REMAINDERS = (Linear(24, 0.998, spread=30.0), Linear(168, 0.9995, spread=30.0))
-# With more outputs than this, there is only the first of them.
+# With more outputs than this, only the first of these models is used.
 MANY_OUTPUTS = 200
 # The largest error that is learned from, in standard deviations of the earlier errors.
 ERROR_LIMIT = 5.0
@@ -71,14 +71,14 @@ class OutlookRun(NamedTuple):
 
 
 class OutlookLearner(Learner):
-    """Regresses each target on the outlook of its own row, and forecasts the errors of that from their lags.
+    """Regresses each target on the outlook of its own row, and forecasts the residuals from their lags.
 
-    The regression is the same for every step, so what is learned of a Monday at 8 counts for all steps that reach one.
-    Its features are the hour of the day (between whole hours, it is interpolated), the weekday, both together, three
-    harmonics of the year or the months, holidays by hour, and the columns known in advance, also squared. A second
-    recursive least squares forecasts, for all steps, the errors that the regression would make, from the errors that it
-    made at the latest rows, and from the latest row of the other inputs. A member of a mixture: its forecasts are NaN
-    where the outlook is not known.
+    One regression serves all steps, so what it learns about Mondays at 8 counts for every step that reaches one. Its
+    features are the hour of the day (interpolated between whole hours), the weekday, the hour of each weekday, three
+    harmonics of the year or the months, holidays by hour, and the planned columns with their squares. A second
+    recursive least squares forecasts, for all steps, the residuals of this regression from its residuals at the latest
+    rows and from the latest row of the other inputs. It is meant as a member of a mixture: its forecasts are NaN where
+    the outlook is not known.
 
     Args:
         inputs: the number of inputs before the outlook.
@@ -139,14 +139,14 @@ class OutlookLearner(Learner):
         copied, _, forecasts = self.scan(copied, xs, unknown, count=count)
         return copied, forecasts
 
-    def divided(self, run: OutlookRun) -> list[Divided]:
+    def forecast_parts(self, run: OutlookRun) -> list[ForecastParts]:
         plan, row = self.plan, int(run.second.rows[0]) - 1
         if row < 0:
             return []
         calendar = {ForecastPart(member="the calendar of that row"): run.waiting[row % len(run.waiting)].copy()}
-        second, inputs, seen = LinearPlan(*plan.second), (plan.known, plan.others), "what the calendar says"
+        second, inputs, seen = LinearPlan(*plan.second), (plan.known, plan.others), "the calendar's prediction"
         parts = (parts_of_linear(second, run.second, e, row, inputs, seen) for e in range(self.forecasts))
-        return [calendar | dict(each) for each in parts]
+        return [calendar | each for each in parts]
 
     def reset(self, run: OutlookRun) -> OutlookRun:
         reset_linear(run.first)
@@ -274,7 +274,7 @@ def _scan_rows(plan, arrays, xs, targets, made):
 
 @kernel
 def explain(regression: LinearModel, features, explained):
-    """Write what the regression on the outlook says of each target.
+    """Write the prediction of each target by the regression on the outlook.
 
     Args:
         regression: the arrays of the model.

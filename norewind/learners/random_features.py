@@ -14,10 +14,10 @@ WIDTHS = (0.25, 1.0)
 
 
 class RandomFeatures(RowLearner):
-    """Another learner of rows that is given random Fourier features of the inputs (Rahimi & Recht, 2007).
+    """Passes random Fourier features of the inputs (Rahimi & Recht, 2007) to another learner of rows.
 
-    The features are √2 cos(wᵀx + b), with b uniform and w normal. Half of them belong to a Gaussian kernel of half the
-    usual distance between two rows, and half to one of this distance.
+    The features are √2 cos(wᵀx + b), with b uniform and w normal. Half of them approximate a Gaussian kernel whose
+    width is half the usual distance between two rows; for the other half, the width is that distance.
 
     Args:
         learner: a learner of rows with `features` inputs.

@@ -8,7 +8,7 @@ from typing import Any
 from norewind.errors import NorewindError
 from norewind.serving.bodies import RequestError, busy_error
 
-# The largest number of requests that may wait, of rows in one, and of seconds until an answer.
+# The most requests that may wait, the most rows in one, and the most seconds until an answer.
 MAX_REQUESTS, MAX_ROWS, MAX_SECONDS = 16, 1_000, 60
 
 

@@ -86,5 +86,5 @@ def test_a_message_names_the_package_of_holidays(frame, monkeypatch):
 
 
 def test_holidays_need_times(frame):
-    with pytest.raises(StreamError, match="holidays: the table has no column of even times"):
+    with pytest.raises(StreamError, match="holidays: the table has no column of evenly spaced times"):
         Forecaster(targets="load", holidays="DE").fit(frame[["load", "price"]])

@@ -6,7 +6,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 
-# With fewer values than this, a standard deviation is too uncertain to standardise a target by, or to tell an outlier.
+# With fewer values than this, a standard deviation is too uncertain to standardise a target or to identify an outlier.
 MIN_VALUES = 10
 # The mean and the deviation are those of about this many of the latest values.
 MEMORY = 10_000
@@ -87,7 +87,7 @@ def _leave_out_outliers(known, column):
     median = np.median(first)
     distances = np.abs(first - median)
     reach = FIRST_REACH * np.median(distances)
-    # If most of the values are equal, the others are no outliers.
+    # If most of the values are equal, the others are not outliers.
     if 0 < reach < distances.max():
         known[COUNT, column], known[MEAN, column], known[VARIANCE, column] = 0.0, 0.0, 0.0
         for i in range(len(first)):

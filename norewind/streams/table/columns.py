@@ -27,10 +27,10 @@ TRUTH_VALUES = {"true": True, "false": False}
 UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
 # The index of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)
 LIST_INDEX = re.compile("0|[1-9][0-9]{0,9}")
-# Dates that begin with the day or the month: which of the two, only their author knows.
+# Dates that begin with the day or the month; which of the two is ambiguous.
 YEAR_LAST = re.compile(r"[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}([ T,].*)?")
 DECIMAL_COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
-# How many of the latest times are kept.
+# The number of latest times that are kept.
 KEPT_TIMES = 12
 MISSING_WORDS = frozenset(["", "na", "nan", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
@@ -252,7 +252,7 @@ def at(row: dict[str, Any], name: str) -> Any:
 
 
 def are_sorted(values: Sequence[Any]) -> bool:
-    """Return whether times never go back. Missing ones, and values that are no times, are left out.
+    """Return whether times never go back. Missing values, and values that are not times, are ignored.
 
     >>> are_sorted(["2024-05-01", "", "2024-05-02"]), are_sorted(["2024-05-02", "2024-05-01"])
     (True, False)
@@ -270,7 +270,7 @@ def varying(values: list[Any]) -> list[str]:
 
 
 def periods_of(values: list[Any]) -> tuple[int, ...]:
-    """Return how many rows a day and a week have, or a year if rows are weeks, months or quarters, by their times.
+    """Return the number of rows per day and week, or per year if rows are weeks, months or quarters, from their times.
 
     >>> periods_of(["2024-05-01 00:00", "2024-05-01 00:30", "2024-05-01 01:00"])
     (48, 336)

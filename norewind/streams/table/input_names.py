@@ -1,4 +1,4 @@
-"""What each number in a row of inputs means, for people."""
+"""Names of the inputs of a row, for reports."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ class Moment(NamedTuple):
     Attributes:
         statistics: the statistics of the columns so far.
         times: the times of the latest rows, as they were sent.
-        plan: the values known in advance of the next rows; None where one is not known.
+        plan: the planned values of the next rows; None where a value is not known.
     """
 
     statistics: SeriesStatistics
@@ -25,7 +25,7 @@ class Moment(NamedTuple):
     plan: Sequence[Sequence[float | None]]
 
     def plan_after_next(self, outlook: Outlook) -> np.ndarray:
-        """Return what is planned for the rows after the next one (rows, columns).
+        """Return the planned values of the rows after the next one (rows, columns).
 
         Args:
             outlook: the outlook of the stream.
@@ -46,7 +46,7 @@ class Moment(NamedTuple):
             layout: how columns become inputs and targets.
             outlook: what their outlook consists of.
             rows: the rows.
-            ahead: the values known in advance of the rows after them.
+            ahead: the planned values of the rows after them.
             mode: how to use the rows.
         """
         if not outlook.width:
@@ -57,7 +57,7 @@ class Moment(NamedTuple):
         return outlook.added_to(xs, calendar, plans), *others
 
     def future_inputs(self, layout: TableLayout, outlook: Outlook, targets: np.ndarray, step: int) -> np.ndarray:
-        """Return the inputs of a future row. Other columns keep their values or are as planned, and times continue.
+        """Return the inputs of a future row. Other columns keep their values or follow the plan, and times continue.
 
         Args:
             layout: how columns become inputs and targets.

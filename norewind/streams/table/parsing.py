@@ -34,7 +34,7 @@ class RowReader:
         columns: the names of all columns, known after `read_header` or `first_rows`.
         getters: for each of them, the function that returns its value in a parsed row.
         conversion: how rows are converted to numbers; set by the stream.
-        only_planned: whether all rows that are left in the source are planned ones, without targets.
+        only_planned: whether all remaining rows of the source are planned ones, without targets.
 
     Raises:
         StreamError: one of the options is invalid.
@@ -81,7 +81,7 @@ class RowReader:
         self._source.drop([line])
 
     def plan(self, targets: Sequence[str], horizon: int) -> None:
-        """Set what rows are planned for, if there are planned columns.
+        """Set what the planned columns, if there are any, are read ahead for.
 
         Args:
             targets: the names of the targets.
@@ -144,11 +144,11 @@ class RowReader:
                 try:
                     rows, passed = self._next(records)
                     parts.append(rows)
-                    # What can be taken before a plan is counted in records, of which some are blank.
+                    # The number that can be taken counts records, some of which are blank.
                     left -= passed if self._planned else len(rows.values)
                     self._batch = min(2 * self._batch, max(1, BATCH_FIELDS // len(self.columns)))
                 except BadRow as problem:
-                    # One of them is unusual, so it is approached in ever smaller batches.
+                    # One of them is unusual: approach it in smaller and smaller batches.
                     self._batch = max(1, len(records) // 2)
                     if len(records) == 1:
                         self._skip(records[0], problem)
@@ -159,9 +159,9 @@ class RowReader:
         return joined_rows(parts[1:] or parts), ended_by
 
     def _count_past(self, count: int) -> int:
-        """Return how many of the next records can be taken: the rows that they are forecast to are known, or none come.
+        """Return how many of the next records can be taken: those with known rows ahead; at the end, all with targets.
 
-        Rows at the end of a source that have no targets are only planned. They are left there.
+        Rows without targets at the end of a source are only planned. They stay there.
         """
         size = count + self._horizon
         while True:
@@ -191,7 +191,7 @@ class RowReader:
         return np.array([row for row in rows if row], np.float64).reshape(-1, len(self._planned))
 
     def _numbers(self, record: Any, names: Sequence[str], *, missing: bool = False) -> list[float]:
-        """Return the numbers of a record in some columns; none if it is no good row.
+        """Return the numbers of a record in some columns; none if it is not a good row.
 
         Args:
             record: the record.

@@ -1,4 +1,4 @@
-"""The outlook of a row: what is known in advance of the rows that are to be forecast from it."""
+"""The outlook of a row: what is known in advance about the rows that are forecast from it."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,19 +15,19 @@ from norewind.streams.table.calendar_entries import (
 )
 from norewind.streams.table.columns import DAY, KEPT_TIMES
 
-# The farthest that times are followed into the future.
+# How far into the future times are continued.
 MAX_YEARS = 20
 
 
 class Outlook(NamedTuple):
-    """What is known in advance of later rows.
+    """What is known in advance about later rows.
 
     The outlook of a row has one block for the row itself and one for each step: the calendar entries of that row, and
     its values in the columns that are known in advance.
 
     Attributes:
         entries: the calendar entries.
-        country: whose holidays count, if `holiday` is one of the entries.
+        country: the country of the holidays, if `holiday` is one of the entries.
         columns: the columns that are known in advance.
     """
 
@@ -76,11 +76,11 @@ class Outlook(NamedTuple):
 
 
 def plans_of(own: np.ndarray, ahead: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Return what is planned at each of consecutive rows, for itself and for each step (rows, 1 + steps, columns).
+    """Return the planned values of consecutive rows, each with those of the rows ahead (rows, 1 + steps, columns).
 
     Args:
         own: the planned columns of the rows (rows, columns).
-        ahead: those of the rows after them, as far as they are known.
+        ahead: the planned columns of the following rows, as far as they are known.
         steps: the steps, in rows ahead.
 
     >>> plans_of(np.array([[1.0], [2.0]]), np.array([[3.0]]), np.array([1, 2]))[:, :, 0].tolist()
@@ -96,7 +96,7 @@ def outlook_of(times: Sequence[Any], country: str | None = None, columns: Sequen
 
     Args:
         times: the times of the first rows, as they were sent.
-        country: whose holidays count; None for no holidays.
+        country: the country of the holidays; None for no holidays.
         columns: the columns that are known in advance.
     """
     entries = entries_for([wall_clock(time) for time in times])

@@ -56,7 +56,7 @@ class RowStream(SourceStream):
         known: the indices in it of the latest known targets.
         steps, horizon: the numbers of rows ahead to forecast, and the largest of them.
         clock: the column of times; None if there is none.
-        outlook: what is known in advance of later rows; it comes last in the inputs.
+        outlook: what is known in advance about later rows; it comes last in the inputs.
 
     Raises:
         StreamError: the columns or options cannot be used, or the source does not match the position.
@@ -140,7 +140,7 @@ class RowStream(SourceStream):
             if self._read_options.calendar and self.horizon:
                 self.outlook = outlook_of(first[clock], self._read_options.holidays)
                 if self.outlook.entries and clock in self._cycles:
-                    self._cycles[clock] = []  # the calendar says more than the cycles of the latest row
+                    self._cycles[clock] = []  # the calendar is more informative than the cycles of the latest row
         elif clock is not None:
             self.warning = (
                 f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
@@ -148,7 +148,9 @@ class RowStream(SourceStream):
             )
         self.outlook = self.outlook._replace(columns=planned)
         if self._read_options.holidays and "holiday" not in self.outlook.entries:
-            raise StreamError("holidays: the table has no column of even times, at most a day apart. Leave it out.")
+            raise StreamError(
+                "holidays: the table has no column of evenly spaced times, at most a day apart. Leave holidays out."
+            )
         choice.check_planned(planned, self.kinds)
         self._choose()
         self._series = scaling.init_series(self.layout)
@@ -325,7 +327,7 @@ class RowStream(SourceStream):
         return self._samples(rows, None, self._moment.plan_after_next(self.outlook))
 
     def _samples(self, rows: Rows, copied: np.ndarray | None, ahead: np.ndarray) -> Samples:
-        """Return rows as samples, with what is planned for the rows after them."""
+        """Return rows as samples, with the planned values of the rows after them."""
         scaled, named = self._moment.scaled(self.layout, self.outlook, rows, ahead), self._named(rows.values)
         self._latest_times.extend(map(columns.as_time, rows.times[-KEPT_TIMES:]))
         if self.outlook.columns and len(rows.values):
@@ -384,7 +386,7 @@ class RowStream(SourceStream):
         return self._series.statistics[0, scaling.LATEST, self.layout.targets]
 
     def unknown_ahead(self) -> list[str]:
-        """Return the inputs that future rows will have, but whose values are neither forecast nor known from time."""
+        """Return the inputs of future rows whose values are neither forecast nor known in advance."""
         known = {*self.targets, *self.outlook.columns}
         return [name for name in self.inputs if name not in known and self.kinds[name] != "time"]
 

@@ -215,8 +215,8 @@ def scale_rows(
         slots: the series that each row belongs to; by default, all belong to the first.
         mode: `LEARN` to add the rows to the statistics, `PREVIEW` to treat each row as an alternative next one, or
             `EXTRAPOLATE` to scale the rows without changing the statistics.
-        plans: what is planned at each row for itself and for later rows (rows, rows ahead, planned columns). They are
-            replaced by inputs; a missing value becomes the latest one of its column.
+        plans: the planned values of each row and of later rows (rows, rows ahead, planned columns). They are replaced
+            by inputs; a missing value becomes the latest one of its column.
 
     Returns:
         The first six fields of `Samples`.
