@@ -181,10 +181,9 @@ class NumberMixture(RowMixture):
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
         linear, past, seasons, waiting, performance, outputs = mixture
-        rows, *learned, latest = linear  # `_replace` takes a microsecond
-        return NumberMixtureRun(
-            LinearRun(rows.copy(), *learned, latest.copy()), past.copy(), seasons, waiting, performance, outputs.copy()
-        )
+        features, factors, weights, spreads, variances, rows = linear  # `_replace` takes a microsecond
+        linear = LinearRun(features.copy(), factors, weights, spreads, variances, rows.copy())
+        return NumberMixtureRun(linear, past.copy(), seasons, waiting, performance, outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int

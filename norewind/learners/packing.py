@@ -255,6 +255,7 @@ class PackedLearner(Learner):
     def _learn(self, layout: PackedLayout, vectors: Vectors, x: Tree, target: Tree, latest: Tree = None):
         """Learn from a sample. The loss is NaN if any number is not finite: one more number would take longer to read."""
         new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, latest, nonfinite="report")
+        assert finite is not None
         loss = jnp.where(finite, estimate.loss, jnp.nan)
         return layout.pack(without_weak_types(new)), (loss, estimate.output)
 
