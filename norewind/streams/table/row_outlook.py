@@ -91,15 +91,14 @@ def plans_of(own: np.ndarray, ahead: np.ndarray, steps: np.ndarray) -> np.ndarra
     return values[np.arange(len(own))[:, None] + np.concatenate([[0], steps])]
 
 
-def outlook_of(times: Sequence[Any], country: str | None = None, columns: Sequence[str] = ()) -> Outlook:
-    """Return the outlook of a table.
+def calendar_outlook(times: Sequence[Any], country: str | None = None) -> Outlook:
+    """Return the outlook of a table without columns that are known in advance: its calendar.
 
     Args:
         times: the times of the first rows, as they were sent.
         country: the country of the holidays; None for no holidays.
-        columns: the columns that are known in advance.
     """
     entries = entries_for([wall_clock(time) for time in times])
     if country and "weekday" in entries:
         entries.append("holiday")
-    return Outlook(tuple(entries), country, tuple(columns))
+    return Outlook(tuple(entries), country)
