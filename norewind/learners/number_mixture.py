@@ -22,6 +22,7 @@ from norewind.learners.linear import (
     restart_model,
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
+from norewind.learners.outlook import OutlookLearner
 from norewind.learners.past_values import changed, init_past, remember_row, rule_name, write_rule
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
@@ -205,6 +206,22 @@ class NumberMixture(RowMixture):
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:
         return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
+
+    def replan(self, run: MixtureRun, x: np.ndarray) -> tuple[MixtureRun, np.ndarray]:
+        mixture, members, changes = run.mixture, list(run.members), np.zeros((self.experts, self.outputs))
+        expert = self.experts - sum(self.forecasts)
+        for place, (learner, count) in enumerate(zip(self.members, self.forecasts, strict=True)):
+            if isinstance(learner, OutlookLearner):
+                members[place], changes[expert : expert + count] = learner.replan(members[place], x)
+            expert += count
+        place = (int(mixture.linear.rows[0]) - 1) % len(mixture.waiting)
+        forecasts = np.clip(mixture.waiting[place] + changes, -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
+        rings, moments = mixture.outputs.copy(), np.zeros((2, self.outputs))
+        expert_weights.mix_densities(mixture.performance, forecasts, *moments, np.zeros_like(forecasts))
+        if self.gaussian:
+            expert_weights.encode_variances(moments[1])
+        rings[place] = moments[: 1 + self.gaussian]
+        return MixtureRun(tuple(members), mixture._replace(outputs=rings)), rings[place].reshape(-1)
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)

@@ -14,6 +14,7 @@ from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
 from norewind.streams.table.calendar_entries import wall_clock
 from norewind.streams.table.columns import CATEGORIES, MAX_NUMBER, READERS, Kind, as_time, number_of
+from norewind.streams.table.row_outlook import sent_plan
 
 NUMBER_TYPES = {float, int, type(None)}
 # Returns the value of a column in a row.
@@ -30,6 +31,7 @@ class Rows(NamedTuple):
         times: the times of the rows, as they were sent; empty if the table has none.
         keys: the keys of the rows.
         moments: the times of all rows as `wall_clock` returns them, if they are needed.
+        plans: what each row says of the next ones, if there are planned columns; see `sent_plan`.
     """
 
     values: np.ndarray
@@ -38,6 +40,7 @@ class Rows(NamedTuple):
     times: Sequence[Any] = ()
     keys: Sequence[bytes] = ()
     moments: Sequence[float] = ()
+    plans: Sequence[np.ndarray | None] = ()
 
     def times_as_text(self, clock: str | None) -> np.ndarray | None:
         """Return the time of each row as text, "" if it has none; None if the table has no times.
@@ -122,6 +125,7 @@ class Conversion:
         gaps: how many columns to leave empty after those in use, for the times since the previous rows.
         key: the column with the keys and the part to take; None if rows have no keys.
         has_calendar: whether the times of all rows are needed.
+        planned: the columns that are known in advance.
 
     Attributes:
         width: the number of columns of converted rows.
@@ -139,6 +143,7 @@ class Conversion:
         gaps: int,
         key: Key | None,
         has_calendar: bool,
+        planned: Sequence[str],
     ):
         self._getters = getters
         self._required = required
@@ -146,6 +151,7 @@ class Conversion:
         self._clock = clock
         self._gaps = gaps
         self._has_calendar = has_calendar
+        self._planned = planned
         self.key = key
         self._used = [(name, READERS[kind]) for name, kind in kinds.items()]
         self.width = len(kinds) + gaps
@@ -165,7 +171,7 @@ class Conversion:
             the number of all rows.
 
         Raises:
-            BadRow: a row has no key, or its values cannot be used; see `values`.
+            BadRow: a row has no key, or its values or its plan cannot be used; see `values` and `sent_plan`.
         """
         keys, passed = [], len(rows)
         if self.key is not None:
@@ -175,11 +181,12 @@ class Conversion:
                 passed = ours[-1] + 1 if ours else passed
                 rows, keys = [rows[place] for place in ours], [keys[place] for place in ours]
                 lines = None if lines is None else lines[ours]
+        plans = [sent_plan(row, self._planned) for row in rows] if self._planned else ()
         values = self.values(rows, new=new)
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
         times = () if self._clock is None else list(map(self._getters[self._clock], rows))
         moments = list(map(wall_clock, times)) if self._has_calendar else ()
-        return Rows(values, lines, copied, times, keys, moments), passed
+        return Rows(values, lines, copied, times, keys, moments, plans), passed
 
     def values(self, rows: Sequence[Any], *, new: bool = True) -> np.ndarray:
         """Return the numbers of rows as float64 of shape (rows, columns).

@@ -4,6 +4,7 @@ import sys
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 
 from norewind.streams.position import (
     Count,
@@ -43,6 +44,7 @@ class RowPosition(SourcePosition):
     messages: MessagesPosition | None = None
     calendar: tuple[Entry, ...] = ()
     plan: tuple[list[SavedNumber | None], ...] = ()
+    carries_plans: bool = False
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:
@@ -63,3 +65,31 @@ def check_row_position(position: Any, same: dict[str, Any]) -> None:
         raise damaged_position_error("its kinds or cycles do not match its columns")
     if position["clock"] not in ([] if position["times"] else [None]) + names or len(set(names)) < len(names):
         raise damaged_position_error("its clock is not one of its columns, or two columns have the same name")
+
+
+def plan_to_save(plan: np.ndarray, *, carried: bool) -> dict[str, Any]:
+    """Return the fields of a position that describe the plan, if there is any.
+
+    Args:
+        plan: the planned columns of the next rows (rows, columns).
+        carried: whether rows are sent with plans.
+    """
+    fields: dict[str, Any] = {"carries_plans": True} if carried else {}
+    rows = [[None if value != value else value for value in row] for row in plan.tolist()]
+    return fields | ({"plan": rows} if rows else {})
+
+
+def saved_plan(position: dict[str, Any], columns: int) -> np.ndarray:
+    """Return the plan of a saved position (rows, columns), with NaN for missing values.
+
+    Args:
+        position: the position, which `check_row_position` has accepted.
+        columns: the number of planned columns.
+
+    Raises:
+        StreamError: the plan has another number of columns.
+    """
+    plan = position.get("plan", ())
+    if any(len(row) != columns for row in plan):
+        raise damaged_position_error("its plan does not match its columns")
+    return np.array(plan, np.float64).reshape(len(plan), columns)
