@@ -11,6 +11,7 @@ from stream_pipes import quick
 from norewind.streams import RowStream, StreamError
 from norewind.streams.table.column_statistics import (
     FIRST_REACH,
+    LEFT_OUT,
     MEAN,
     MEMORY,
     MIN_DEVIATION,
@@ -78,19 +79,21 @@ class Column:
     def add(self, value):
         if math.isnan(value):
             return
-        reach = max(self.widest, REACH * self.deviation)
+        self.latest = value
+        usual, reach = REACH * self.deviation, self.widest / REACH_GROWTH**LEFT_OUT
         distance = value - self.mean
         if self.count >= MIN_VALUES and self.deviation:
-            if abs(distance) > reach:
+            if abs(distance) > max(usual, reach):
+                self.widest = REACH_GROWTH * max(usual, self.widest)
+                if reach < usual:
+                    return
                 distance = math.copysign(reach, distance)
-                self.widest = REACH_GROWTH * reach
             else:
                 self.widest *= 1 - 1 / REACH_MEMORY
         self.count += 1
         weight = max(1 / self.count, 1 / MEMORY)
         self.mean += weight * distance
         self.variance = (1 - weight) * (self.variance + weight * distance * distance)
-        self.latest = value
         self.first.append(value)
         if self.count == MIN_VALUES:
             middle = float(np.median(self.first))

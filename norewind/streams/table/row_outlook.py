@@ -95,10 +95,10 @@ def plans_of(own: np.ndarray, ahead: np.ndarray, steps: np.ndarray) -> np.ndarra
 
 
 def sent_plan(row: Any, columns: Sequence[str]) -> np.ndarray | None:
-    """Return the values of the planned columns in the next rows, as a row was sent with them (rows, columns).
+    """Return the planned columns of the next rows, if a row was sent with them (rows, columns).
 
     Args:
-        row: the row, a dict by column if it holds a plan: a list with a dict for each of the next rows.
+        row: the row. If it holds a plan, it is a dict, and the plan a list with a dict for each of the next rows.
         columns: the planned columns.
 
     Returns:
@@ -125,16 +125,17 @@ def sent_plan(row: Any, columns: Sequence[str]) -> np.ndarray | None:
 def plan_from(
     rows: Iterable[dict[str, Any]], outlook: Outlook, clock: str | None, times: Sequence[Any] | None
 ) -> np.ndarray:
-    """Return the planned columns of the next rows, which are given in order (rows, columns).
+    """Return the planned columns of the next rows (rows, columns).
 
     Args:
-        rows: the rows, with at least these columns and, if they have times, with the next ones.
+        rows: the next rows in order, with at least these columns, and perhaps with their times.
         outlook: what is known in advance.
         clock: the column of times, if there is one.
-        times: the time of the first of these rows, if it is known.
+        times: the expected times of these rows, if they are known.
 
     Raises:
-        StreamError: no columns are known in advance, a row lacks one or is bad, or it is not the next one.
+        StreamError: no columns are known in advance, a row is bad or lacks one of them, or the first row is not the
+            next one.
     """
     rows = list(rows)
     if not outlook.columns:
@@ -152,10 +153,10 @@ def plan_from(
 
 
 def number_or_truth(value: Any) -> float:
-    """Return a number, true as 1 and false as 0, or a missing value as NaN.
+    """Return a number or a boolean as a number; NaN if it is missing.
 
     Raises:
-        BadRow: it is none of these.
+        BadRow: it is something else.
     """
     return boolean_of(value) if can_read(boolean_of, value) else number_of(value)
 
@@ -163,12 +164,12 @@ def number_or_truth(value: Any) -> float:
 def followed_plans(
     own: np.ndarray, plan: np.ndarray, sent: Sequence[np.ndarray | None], steps: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is planned at each of consecutive rows, if each may be sent with a new plan; see `plans_of`.
+    """Return the planned values of consecutive rows, each of which may come with a new plan; see `plans_of`.
 
     Args:
         own: the planned columns of the rows (rows, columns).
-        plan: those of the first of these rows and of the rows after it, as planned at the row before.
-        sent: the plan that each row was sent with; None if the earlier one goes on.
+        plan: the plan before these rows: the columns of the first of them and of the rows after it.
+        sent: the plan that each row was sent with; None to keep the earlier one.
         steps: the steps, in rows ahead.
 
     Returns:
@@ -187,15 +188,14 @@ def followed_plans(
     return found, plan
 
 
-def outlook_of(times: Sequence[Any], country: str | None = None, columns: Sequence[str] = ()) -> Outlook:
-    """Return the outlook of a table.
+def calendar_outlook(times: Sequence[Any], country: str | None = None) -> Outlook:
+    """Return the outlook of a table without columns that are known in advance: its calendar.
 
     Args:
         times: the times of the first rows, as they were sent.
         country: the country of the holidays; None for no holidays.
-        columns: the columns that are known in advance.
     """
     entries = entries_for([wall_clock(time) for time in times])
     if country and "weekday" in entries:
         entries.append("holiday")
-    return Outlook(tuple(entries), country, tuple(columns))
+    return Outlook(tuple(entries), country)

@@ -18,7 +18,7 @@ from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.moment import Moment, one_by_one
 from norewind.streams.table.parsing import RowReader
-from norewind.streams.table.row_outlook import KNOWN_FUTURE, Outlook, outlook_of
+from norewind.streams.table.row_outlook import KNOWN_FUTURE, Outlook, calendar_outlook
 from norewind.streams.table.row_position import check_row_position, optional_fields, saved_plan
 from norewind.streams.table.scaling import PREVIEW, SeriesStatistics, TableLayout, latest_scales
 
@@ -140,7 +140,7 @@ class RowStream(SourceStream):
         if clock is not None and columns.are_sorted(first[clock]):
             self.periods = columns.periods_of(first[clock])
             if self._read_options.calendar and self.horizon:
-                self.outlook = outlook_of(first[clock], self._read_options.holidays)
+                self.outlook = calendar_outlook(first[clock], self._read_options.holidays)
                 if self.outlook.entries and clock in self._cycles:
                     self._cycles[clock] = []  # the calendar is more informative than the cycles of the latest row
         elif clock is not None:
