@@ -9,7 +9,8 @@ from norewind.learners import expert_weights
 from norewind.learners.linear import LinearPlan, LinearRun, model_at
 
 if TYPE_CHECKING:
-    from norewind.learners.number_mixture import NumberMixture, NumberMixturePlan, NumberMixtureRun
+    from norewind.learners.mixed_rows import NumberMixturePlan, NumberMixtureRun
+    from norewind.learners.number_mixture import NumberMixture
 
 
 class ForecastPart(NamedTuple):

@@ -5,26 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from norewind.engines.kernels import kernel
 from norewind.learners import expert_weights
 from norewind.learners.explanation import Explanation, ForecastParts, explain_numbers
-from norewind.learners.horizon import PERIODS, exchange, upcoming_forecasts
+from norewind.learners.horizon import PERIODS, upcoming_forecasts
+from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Forecasts, empty_forecasts
-from norewind.learners.linear import (
-    Linear,
-    LinearPlan,
-    LinearRun,
-    init_linear,
-    linear_plan,
-    linear_row,
-    model_at,
-    reset_linear,
-    restart_model,
-)
+from norewind.learners.linear import Linear, LinearPlan, LinearRun, init_linear, linear_plan, reset_linear
+from norewind.learners.mixed_rows import NumberMixturePlan, NumberMixtureRun, mix_rows
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
 from norewind.learners.outlook import OutlookLearner
-from norewind.learners.past_values import changed, init_past, remember_row, rule_name, write_rule
-from norewind.learners.seasons import Seasons, init_seasons, observe_row
+from norewind.learners.past_values import init_past, rule_name
+from norewind.learners.seasons import LONGEST_PERIOD, init_seasons
 
 # The lags of the targets are divided by their number. Other inputs have fewer.
 MODELS = (
@@ -59,53 +50,18 @@ FIRST_WEIGHT = 3.0
 ERROR_LIMIT = 5.0
 
 
-class NumberMixturePlan(NamedTuple):
-    """The constants of a `NumberMixture`.
+class RuleChoice(NamedTuple):
+    """The simple rules of a mixture, and how its experts are weighted.
 
     Attributes:
-        steps: the steps, in rows ahead.
-        sizes: the sizes of the linear models; see `LinearPlan`.
-        rates: their forgetting and limits; see `LinearPlan`.
-        groups: 1, since all targets share a covariance; see `LinearPlan`.
-        own: the number of inputs that are the latest targets; see `LinearPlan`.
-        inputs: the number of inputs.
-        rules: the period of each rule in rows, or minus the number of a season, and whether it adds the change since a
-            period ago (rules, 2).
-        bases: for each linear model, the rule whose errors it forecasts; -1 if it forecasts the targets.
-        known: which inputs are the latest targets.
-        others: the other inputs.
+        rules: the rules, as in `RULES`.
+        longest: the longest period in rows that is found online; 0 to look for none.
+        row_weight: the weight of a row in the experts' records. With a larger one, weights depend on fewer rows.
     """
 
-    steps: np.ndarray
-    sizes: np.ndarray
-    rates: np.ndarray
-    groups: int
-    own: int
-    inputs: int
-    rules: np.ndarray
-    bases: np.ndarray
-    known: np.ndarray
-    others: np.ndarray
-
-
-class NumberMixtureRun(NamedTuple):
-    """The state of the mixture, without its members.
-
-    Attributes:
-        linear: the linear models.
-        past: a ring of the latest targets.
-        seasons: the periods of the series.
-        waiting: a ring of the experts' forecasts that are waiting for their targets.
-        performance: the experts' variances and records.
-        outputs: a ring of the mixture's forecasts.
-    """
-
-    linear: LinearRun
-    past: np.ndarray
-    seasons: Seasons
-    waiting: np.ndarray
-    performance: expert_weights.Performance
-    outputs: np.ndarray
+    rules: Sequence[tuple[int, int]] = RULES
+    longest: int = LONGEST_PERIOD
+    row_weight: float = expert_weights.ROW_WEIGHT
 
 
 class NumberMixture(RowMixture):
@@ -129,6 +85,7 @@ class NumberMixture(RowMixture):
         known: which of the inputs are the latest known targets; empty if they are not among them.
         gaussian: whether to forecast variances as well, as `losses.known_gaussian` expects them.
         periods: at most two periods of the series in rows, if they are known in advance.
+        choice: the simple rules, and how experts are weighted.
     """
 
     def __init__(
@@ -142,24 +99,26 @@ class NumberMixture(RowMixture):
         known: Sequence[int] = (),
         gaussian: bool = False,
         periods: Sequence[int] = (),
+        choice: RuleChoice = RuleChoice(),  # noqa: B008 (immutable)
     ):
         super().__init__(members, steps)
         self.inputs = inputs
         self.targets = targets
         self.gaussian = gaussian
         self.periods = tuple(periods)
-        own, rules = len(known), RULES if len(known) else ()
+        self.longest = choice.longest
+        own, rules = len(known), list(choice.rules) if len(known) else []
         # Without the past of the targets, there is nothing to take differences of.
         self.models = [model for model in models if own or (model.season, model.differences) == (0, False)]
         linear = linear_plan(self.models, inputs, targets, steps, ERROR_LIMIT, own=own)
-        bases = [_rule_of(model) for model in self.models]
+        bases = [_rule_of(model, rules) for model in self.models]
         others = [i for i in range(inputs) if i not in known]
         arrays = (np.array(values, np.int64) for values in (bases, known, others))
-        self.plan = NumberMixturePlan(*linear, np.array(rules, np.int64).reshape(-1, 2), *arrays)
+        rules = np.array(rules, np.int64).reshape(-1, 2)
+        self.plan = NumberMixturePlan(*linear, rules, *arrays, row_weight=choice.row_weight)
         self.outputs = len(self.steps) * targets
-        self.member_names = unique_names(
-            ["mean so far", *(rule_name(*rule) for rule in rules), *(model.name for model in self.models)], members
-        )
+        simple = [rule_name(*rule) for rule in rules.tolist()]
+        self.member_names = unique_names(["mean so far", *simple, *(model.name for model in self.models)], members)
         self.experts = len(self.member_names)
         # Numba takes several times as long for named or nested tuples.
         self._plan = tuple(self.plan)
@@ -172,8 +131,8 @@ class NumberMixture(RowMixture):
             performance.recent_losses[1] = -2 * FIRST_WEIGHT
         return NumberMixtureRun(
             init_linear(LinearPlan(*self.plan[:6]), self.models, self.inputs, self.targets),
-            init_past(known, self.horizon),
-            init_seasons(known, self.periods),
+            init_past(known, self.horizon, max(self.longest, *self.plan.rules[:, 0].tolist(), 0)),
+            init_seasons(known if self.longest else 0, self.periods, self.longest),
             np.zeros((max(1, self.horizon), self.experts, self.outputs), np.float32),
             performance,
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
@@ -197,8 +156,15 @@ class NumberMixture(RowMixture):
         linear, past, seasons, waiting, performance, rings = mixture
         run = *linear, past, *seasons, waiting, *performance, rings
         weights = forecasts.weights = np.zeros((rows, self.experts))
-        _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due, weights)
+        mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due, weights)
         return losses, forecasts
+
+    def for_keys(self, run: MixtureRun, *, share: bool = False) -> KeyedProgram:
+        from norewind.learners.keyed.keyed_mixture import KeyedMixture
+
+        if share or self.members:
+            return super().for_keys(run, share=share)
+        return KeyedMixture(self, run)
 
     def explain(self, run: MixtureRun) -> Explanation | None:
         parts: list[ForecastParts] = []
@@ -231,134 +197,11 @@ class NumberMixture(RowMixture):
             part[:] = 0
 
 
-@kernel
-def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
-    """Learn from each row's targets, then forecast from it. For forecasts of the row itself, forecast first.
-
-    Args:
-        plan: the fields of a `NumberMixturePlan`.
-        run: the arrays of a `NumberMixtureRun`, changed in place.
-        xs: inputs.
-        targets: targets; NaN means unknown. Without any rows of targets, nothing is learned.
-        others: the members' forecasts (rows, forecasts, outputs).
-        losses: where to write the losses.
-        made: where to write the forecasts made at the rows.
-        due: where to write the earlier forecasts of the rows.
-        shares: where to write the mean weights of the experts (rows, experts).
-    """
-    plan = NumberMixturePlan(*plan)
-    seasons, performance = Seasons(*run[7:12]), expert_weights.Performance(*run[13:16])
-    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], seasons, run[12], performance, run[16])
-    steps = plan.steps
-    outputs = targets.shape[1]
-    learns = len(targets) > 0
-    experts, per_step = len(run.performance.recent_losses), outputs // len(steps)
-    forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
-    weights = np.zeros((experts, outputs))
-    shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
-    for t in range(len(xs)):
-        row = run.linear.rows[0]
-        for i in range(outputs):
-            came[i] = targets[t, i] if learns and row >= steps[i // per_step] else np.nan
-        if len(plan.known) > 0:
-            _remember(plan, run, row, xs[t], learns)
-        _forecast(plan, run, row, xs[t], came, forecasts)
-        for i in range(others.shape[1]):
-            forecasts[experts - others.shape[1] + i] = others[t, i]
-        for e in range(experts):
-            expert_weights.clip_forecasts(forecasts[e], e > 0)
-        if learns and steps[0] > 0:
-            exchange(run.waiting, steps, row, forecasts, before)
-            expert_weights.update_performance(run.performance, before, came)
-        expert_weights.mix_densities(run.performance, forecasts, moments[0], moments[1], weights)
-        expert_weights.average_weights(weights, shares[t])
-        if learns and steps[0] == 0:
-            run.waiting[0] = forecasts
-            expert_weights.update_performance(run.performance, forecasts, came)
-        if len(shown) == 2:
-            expert_weights.encode_variances(moments[1])
-        shown[:] = moments[: len(shown)]
-        made[t] = shown.reshape(-1)
-        if steps[0] > 0:
-            exchange(run.outputs, steps, row, shown, shown)
-        due[t] = shown.reshape(-1)
-        losses[t] = expert_weights.known_loss(shown, came)
-        run.linear.rows[0] += 1
-
-
-@kernel
-def _remember(plan, run, row, x, learns):
-    """Add a row to the past of the targets, and find their periods. A change of a period restarts its experts."""
-    remember_row(run.past, row, x, plan.known)
-    if not learns or not observe_row(run.seasons, run.past[row % len(run.past)]):
-        return
-    rules = len(plan.rules)
-    for rule in range(rules):
-        season = -plan.rules[rule, 0]
-        if season > 0 and run.seasons.changed[season - 1] == run.seasons.seen[0]:
-            run.waiting[:, 1 + rule] = np.nan
-            for i in range(len(plan.bases)):
-                if plan.bases[i] == rule:
-                    run.waiting[:, 1 + rules + i] = np.nan
-                    restart_model(plan, i, model_at(plan, run.linear, i))
-
-
-@kernel
-def _forecast(plan, run, row, x, targets, forecasts):
-    """Write the forecasts of the rules and the linear models. The models also learn from the targets.
-
-    An expert without enough rows forecasts NaN.
-    """
-    steps, rules, own = plan.steps, plan.rules, len(plan.known)
-    for rule in range(len(rules)):
-        period = rules[rule, 0]
-        if period < 0:
-            period = run.seasons.periods[-period - 1]
-            period = period if period > 0 else row + 1
-        write_rule(run.past, row, steps, period, rules[rule, 1] > 0, forecasts[1 + rule])
-    inputs, errors, first = np.empty(len(x)), np.empty(len(targets)), 1 + len(rules)
-    for i in range(len(plan.others)):
-        inputs[own + i] = x[plan.others[i]]
-    for i in range(len(plan.sizes)):
-        model, made, base = model_at(plan, run.linear, i), forecasts[first + i], plan.bases[i]
-        if base < 0:
-            for k in range(own):
-                inputs[k] = x[plan.known[k]]
-            linear_row(plan, i, model, row, inputs, targets, made)
-            continue
-        season, differences = -rules[base, 0], rules[base, 1] > 0
-        period = run.seasons.periods[season - 1] if season > 0 else 0
-        for k in range(own):
-            inputs[k] = changed(run.past, row, period, differences, k) if season == 0 or period > 0 else 0.0
-        _errors_of_rule(steps, run.waiting[:, 1 + base], row, targets, forecasts[1 + base], errors)
-        linear_row(plan, i, model, row, inputs, errors, made)
-        for k in range(len(made)):
-            made[k] += forecasts[1 + base, k]
-
-
-@kernel
-def _errors_of_rule(steps, waiting, row, targets, now, errors):
-    """Write the errors of the forecasts that a rule made of a row; NaN where it had too few rows.
-
-    Args:
-        steps: the steps.
-        waiting: a ring of its latest forecasts.
-        row: the number of the row.
-        targets: the targets of the row.
-        now: the forecasts of the rule at this row, for targets of the row itself.
-        errors: where to write the errors.
-    """
-    per_step = len(targets) // len(steps)
-    for s in range(len(steps)):
-        for i in range(s * per_step, (s + 1) * per_step):
-            errors[i] = targets[i] - (waiting[(row - steps[s]) % len(waiting), i] if steps[s] > 0 else now[i])
-
-
-def _rule_of(model: Linear) -> int:
+def _rule_of(model: Linear, rules: list[tuple[int, int]]) -> int:
     """Return the rule whose errors a model forecasts; -1 if it forecasts the targets."""
     if not (model.season or model.differences):
         return -1
-    return RULES.index((-model.season, int(model.differences and model.season > 0)))
+    return rules.index((-model.season, int(model.differences and model.season > 0)))
 
 
 def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:

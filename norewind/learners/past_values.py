@@ -6,7 +6,6 @@ Only the inputs are used, so that the forecasts of a step do not depend on which
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.seasons import LONGEST_PERIOD
 
 
 def rule_name(period: int, differences: int) -> str:
@@ -20,14 +19,15 @@ def rule_name(period: int, differences: int) -> str:
     return ago.get(period, f"value {period} rows ago") + (", plus the change since" if differences else "")
 
 
-def init_past(columns: int, horizon: int) -> np.ndarray:
+def init_past(columns: int, horizon: int, longest: int) -> np.ndarray:
     """Return a ring of the latest values of the targets: row t is at t modulo its length.
 
     Args:
         columns: the number of targets.
         horizon: the farthest step.
+        longest: the longest period in rows.
     """
-    return np.zeros((horizon + LONGEST_PERIOD + 2, columns))
+    return np.zeros((horizon + longest + 2, columns))
 
 
 @kernel
@@ -44,6 +44,23 @@ def remember_row(past, row, x, known):
     for i in range(len(known)):
         value = np.float64(x[known[i]])
         past[now, i] = value if np.isfinite(value) else (past[before, i] if row > 0 else 0.0)
+
+
+@kernel
+def express_in(past, before, now):
+    """Express past values in another scale, because the mean and deviation of their series have changed.
+
+    Args:
+        past: the past values, changed in place.
+        before: the mean and the deviation of each target that they are expressed in; becomes a copy of `now`.
+        now: the new ones; NaN while there are too few values.
+    """
+    for i in range(len(before)):
+        factor, shift = before[i, 1] / now[i, 1], (before[i, 0] - now[i, 0]) / now[i, 1]
+        if np.isfinite(factor) and np.isfinite(shift):
+            for row in range(len(past)):
+                past[row, i] = past[row, i] * factor + shift
+        before[i] = now[i]
 
 
 @kernel

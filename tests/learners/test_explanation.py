@@ -8,7 +8,8 @@ import pytest
 from norewind.learners import expert_weights
 from norewind.learners.explanation import ForecastPart, parts_of_experts
 from norewind.learners.linear import Linear
-from norewind.learners.number_mixture import MODELS, MODELS_FOR_MANY_OUTPUTS, NumberMixture, _forecast, linear_models
+from norewind.learners.mixed_rows import write_forecasts
+from norewind.learners.number_mixture import MODELS, MODELS_FOR_MANY_OUTPUTS, NumberMixture, linear_models
 from norewind.learners.outlook_shape import OutlookShape
 from norewind.training.auto import classes, series
 from norewind.training.open_stream import StreamShape
@@ -37,7 +38,7 @@ def test_parts_add_up_to_the_forecast_of_each_member(steps):
     learner, run, xs, _ = trained(steps)
     plan, state, row = learner.plan, deepcopy(run.mixture), ROWS - 1
     forecasts = np.full((learner.experts, learner.outputs), np.nan)
-    _forecast(plan, state, row, xs[-1], np.full(learner.outputs, np.nan), forecasts)
+    write_forecasts(plan, state, row, xs[-1], np.full(learner.outputs, np.nan), forecasts)
     parts_of = dict(parts_of_experts(plan, run.mixture, row))
     assert sorted(parts_of) == list(range(learner.experts))
     awake = 0

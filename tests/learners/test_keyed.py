@@ -1,17 +1,22 @@
 """Learners for many keys: each key learns as if it were alone, or all share one model row by row."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from alike import assert_same
 from keyed_rows import learner, rows, scanned
+from plain_mixture import plain_mixture
 
 import norewind
 from norewind.fleets.fleet import Fleet
 from norewind.learners.keyed import separate_networks
 from norewind.learners.keyed.shared_network import ROWS_PER_CALL
 from norewind.learners.least_squares import LeastSquares
+from norewind.learners.linear import Linear
+from norewind.learners.number_mixture import NumberMixture, RuleChoice
 from norewind.streams.table.scaling import TableLayout, init_series, scale_rows
 
 
@@ -19,14 +24,27 @@ def squares(steps, targets=1):
     return LeastSquares(2, targets, steps=steps, lags=3, forgetting=0.99, limit=5.0)
 
 
+RULES = ((0, 0), (3, 0), (4, 0))
+
+
+MODELS = (Linear(3, 0.99, others=3),)
+
+
+def mixture(steps, targets=1, *, gaussian=False, models=MODELS, longest=0):
+    known = tuple(range(targets)) if steps != (0,) else ()
+    choice = RuleChoice(RULES, longest, row_weight=1.0)
+    return NumberMixture(2, targets, steps=steps, known=known, models=models, gaussian=gaussian, choice=choice)
+
+
+@pytest.mark.parametrize("make", [squares, mixture, partial(mixture, gaussian=True, longest=9)])
 @pytest.mark.parametrize(("steps", "targets"), [((1,), 1), ((0,), 2), ((1, 2, 3), 1), ((2, 5), 2)])
 @pytest.mark.parametrize(("resident", "cuts"), [(100, []), (100, [1, 2, 333]), (9, [5, 400])])
-def test_least_squares_of_a_key_are_those_of_its_rows_alone(steps, targets, resident, cuts):
+def test_a_key_learns_like_its_rows_alone(make, steps, targets, resident, cuts):
     """Losses and forecasts are equal bit for bit, in chunks of any size, in any slot and after storage on disk."""
     keys, xs, ys = rows(600, 23)
     ys = np.tile(np.concatenate([ys] * targets, axis=1), (1, len(steps)))
     ys[::17] = np.nan
-    made = squares(steps, targets)
+    made = make(steps, targets)
     fleet, run, found = norewind.fleets.Fleet(made, made.init(), resident=resident), None, []
     run = fleet.init()
     for start, stop in zip([0, *cuts], [*cuts, len(keys)], strict=True):
@@ -38,7 +56,37 @@ def test_least_squares_of_a_key_are_those_of_its_rows_alone(steps, targets, resi
     for key in dict.fromkeys(keys):
         own = keys == key
         alone = list(made.scan(made.init(), xs[own], ys[own], outputs=True)[1:])
+        alone[1].weights = None  # a fleet does not report them
         assert_same(jax.tree.map(lambda leaf: leaf[own], ours), alone)  # noqa: B023
+
+
+def test_rules_of_raw_rows_repeat_raw_values():
+    """The scale of a key changes with every row, and its past values with it. Compare with a plain loop."""
+    keys, xs, _ = rows(500, 5)
+    steps, raw = (1, 4), 10 + 3 * xs.astype(np.float64).cumsum(axis=0)
+    raw[::13, 0] = np.nan
+    made = mixture(steps, models=())
+    fleet = Fleet(made, made.init(), table=table(steps))
+    _, _, (found, _, samples) = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, raw), outputs=True)
+    for key in dict.fromkeys(keys):
+        own = keys == key
+        means, deviations = np.moveaxis(samples.scales_after[own], 2, 0)
+        values = samples.xs[own, 0] * deviations[:, 0] + means[:, 0]
+        known = np.isfinite(values)
+        first = known.argmax()
+        # The first values have no scale, and are taken as if they had the first one.
+        values[~known] = samples.xs[own, 0][~known] * deviations[first, 0] + means[first, 0]
+        for place, step in enumerate(steps):
+            experts = np.full((own.sum(), 1 + len(RULES)), np.nan, np.float32)
+            experts[:, 0] = 0
+            for t in range(own.sum()):
+                for rule, (period, _) in enumerate(RULES):
+                    if t >= period:
+                        repeated = values[t + step - -(-step // period) * period] if period else values[t]
+                        scaled = (repeated - means[t, place]) / deviations[t, place]
+                        experts[t, 1 + rule] = np.clip(np.nan_to_num(scaled), -100, 100)
+            expected = plain_mixture(experts, samples.targets[own, place], step, row_weight=1.0)
+            np.testing.assert_allclose(found[own, place][known], np.array(expected)[known], atol=1e-4)
 
 
 def table(steps):

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from plain_mixture import plain_mixture
 
 from norewind.core.losses import known_gaussian
 from norewind.learners import expert_weights
@@ -11,7 +12,7 @@ from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear, init_linear
 from norewind.learners.mixture import Member
-from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture, linear_models
+from norewind.learners.number_mixture import ERROR_LIMIT, RULES, NumberMixture, linear_models
 from norewind.learners.seasons import init_seasons, observe_row
 from norewind.testing import check_learner
 
@@ -153,30 +154,6 @@ def plain_change(values, t, period, differences):
     if period < 0 or t <= period:
         return 0
     return values[t] - values[t - period] - (values[t - 1] - values[t - period - 1] if differences else 0)
-
-
-def plain_mixture(forecasts, targets, step):
-    """Mix the experts' forecasts of one step and target, (rows, experts); NaN means that there is none."""
-    spread, record, count = np.ones(forecasts.shape[1]), np.zeros(forecasts.shape[1]), np.zeros(forecasts.shape[1])
-    record[1] = -2 * FIRST_WEIGHT
-    mixed = []
-    for t, target in enumerate(targets):
-        before = record
-        if t >= step:
-            due = forecasts[t - step]
-            if not np.isnan(target):
-                count = count + 1
-                errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * spread)
-                spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
-                record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
-            absent = np.isnan(due)
-            spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
-            count = np.where(absent, 0, count)
-        # Forecasts of the row itself come first.
-        used = record if step else before
-        weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(used - np.nanmin(used)) / 2))
-        mixed.append(weights @ np.nan_to_num(forecasts[t]) / weights.sum())
-    return mixed
 
 
 @pytest.mark.parametrize("steps", [(0,), (1,), STEPS])
