@@ -60,6 +60,8 @@ class Forecasts:
             add up to 1. Otherwise None.
     """
 
+    __slots__ = ("due", "made", "weights")
+
     def __init__(self, made: Any, due: Any, weights: Any = None):
         self.made, self.due, self.weights = made, due, weights
 

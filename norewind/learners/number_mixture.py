@@ -180,8 +180,10 @@ class NumberMixture(RowMixture):
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
-        return mixture._replace(linear=linear, past=mixture.past.copy(), outputs=mixture.outputs.copy())
+        linear, past, seasons, waiting, performance, outputs = mixture
+        features, factors, weights, spreads, variances, rows = linear  # `_replace` takes a microsecond
+        linear = LinearRun(features.copy(), factors, weights, spreads, variances, rows.copy())
+        return NumberMixtureRun(linear, past.copy(), seasons, waiting, performance, outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int

@@ -33,6 +33,8 @@ class Moment(NamedTuple):
             ahead: the values known in advance of the rows after them, if these were read ahead. Otherwise, they are
                 those that the rows were sent with.
         """
+        if not len(layout.planned):  # for a single row, what follows takes several microseconds
+            return np.empty((len(rows.values), 1 + len(layout.steps), 0)), self.plan
         own = rows.values[:, layout.planned]
         if ahead is not None:
             return plans_of(own, ahead, layout.steps), ahead
