@@ -256,7 +256,7 @@ class RowLearner(Learner):
         """
 
     def replan(self, run: Tree, x: np.ndarray) -> tuple[Tree, np.ndarray]:
-        """Make the forecasts of the latest row again, as if more or something else had been known in advance there.
+        """Make the forecasts of the latest row again, as if something else had been known in advance at that time.
 
         Args:
             run: the run, which stays unchanged.

@@ -11,7 +11,7 @@ A row is compared with the past in four ways. The rarest of the four counts, wit
 - the mean of the latest 16 values, as a distance from the mean of all values, compared with earlier distances;
 - the mean of the latest 64 values, likewise;
 - the value, if it is outside the range of all earlier values. The next of n values is outside with a probability of
-  2 / (n + 1), and the less likely the further.
+  2 / (n + 1), which decreases with the distance from the range.
 
 Earlier errors and distances are counted in a histogram of their logarithms, where old ones slowly fade. Beyond the
 twenty largest, their distribution is continued as a power law. After a row rarer than one in a hundred the detector

@@ -15,7 +15,7 @@ from norewind.learners.learner import Forecasts, Learner
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import KeyedScore, NumberScore
 from norewind.scoring.row_score import RowScore
-from norewind.serving.forecast_requests import Wanted
+from norewind.serving.forecast_requests import ForecastRequest
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, category_of, nested_value
 from norewind.streams.table.moment import Moment
@@ -135,7 +135,7 @@ class RowModel(ABC):
         return entries
 
     @abstractmethod
-    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+    def forecast(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         """Forecast the next rows. Called in the learning thread, between two chunks.
 
         Args:
@@ -193,7 +193,7 @@ class SeriesModel(RowModel):
         assert isinstance(learner, Learner)
         return concatenate_trees([learner.forward(state.run, x[None])[1] for x in samples.xs])
 
-    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+    def forecast(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         if wanted.key is not None:
             raise SettingsError("this run has no keys: leave out key=.")
         check_rows(self.settings, wanted.rows)
@@ -234,7 +234,7 @@ class KeyedModel(RowModel):
         assert samples.keys is not None
         return self.learner.forward(self.records.read(samples.keys, state.until), samples.xs)
 
-    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+    def forecast(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         rows, key, known_future = wanted
         if key is None:
             raise SettingsError("this run has a model for every key: name one (key=).")

@@ -12,7 +12,7 @@ from typing import Any
 
 from norewind.errors import Diverged
 from norewind.serving.bodies import RequestError, busy_error
-from norewind.serving.forecast_requests import ForecastRequests, Wanted
+from norewind.serving.forecast_requests import ForecastRequest, ForecastRequests
 from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_feed import PageFeed, about
 from norewind.serving.queues import IncomingRows, PredictionQueue, seconds_per_row
@@ -235,7 +235,7 @@ class Service:
         self.predicted += len(rows)
         return answers
 
-    async def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+    async def forecast(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         """Forecast the next rows from everything learned so far.
 
         Args:
