@@ -80,7 +80,7 @@ class Forecaster(ForecastingModel):
 
         Args:
             rows: the number of rows.
-            known_future: what is known in advance of these rows: a frame, or dicts by column, with the columns that
+            known_future: what is known in advance about these rows: a frame, or dicts by column, with the columns that
                 the setting `known_future` names. By default, what the model was told when it learned.
 
         Returns:
@@ -203,7 +203,7 @@ class Forecaster(ForecastingModel):
 
         Args:
             rows: the number of rows.
-            known_future: what is known in advance of them; see `forecast`.
+            known_future: what is known in advance about them; see `forecast`.
             warn: whether to warn about rows beyond the horizon.
         """
         check_rows(self.settings, rows)

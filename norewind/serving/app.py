@@ -108,7 +108,7 @@ async def predict(service: Service, request: Request) -> Response:
 async def forecast(service: Service, request: Request) -> Response:
     """`GET /forecast?steps=24`: forecast the next rows, of one key with `&key=...`.
 
-    `POST /forecast` takes the same as JSON, and with `known_future` what is known in advance of these rows.
+    `POST /forecast` takes the same as JSON, and with `known_future` what is known in advance about these rows.
 
     Args:
         service: makes the forecast.

@@ -18,7 +18,7 @@ class ForecastRequest(NamedTuple):
     Attributes:
         rows: the number of rows; None for the horizon.
         key: the name of the key, if the run has keys.
-        known_future: what is known in advance of these rows; None for what the run was told.
+        known_future: what is known in advance about these rows; None for what the run was told.
     """
 
     rows: int | None = None

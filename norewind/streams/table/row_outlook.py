@@ -18,7 +18,7 @@ from norewind.streams.table.columns import DAY, KEPT_TIMES, boolean_of, can_read
 
 # How far into the future times are continued.
 MAX_YEARS = 20
-# The entry of a row that holds what is known in advance of the next rows, where these are not read ahead.
+# The entry of a row that holds what is known in advance about the next rows, where these are not read ahead.
 KNOWN_FUTURE = "@known_future"
 
 
