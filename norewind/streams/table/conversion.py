@@ -113,8 +113,8 @@ class Key(NamedTuple):
 class Conversion:
     """How rows are converted to numbers.
 
-    A category becomes its index in `categories`, which lists the categories of each column in the order of
-    appearance.
+    A category becomes its index in `categories`, which lists the first categories of each column in the order of
+    appearance. Any other becomes a number beyond these, by a checksum.
 
     Args:
         getters: for each column, the function that returns its value in a row.
@@ -126,6 +126,7 @@ class Conversion:
         key: the column with the keys and the part to take; None if rows have no keys.
         has_calendar: whether the times of all rows are needed.
         planned: the columns that are known in advance.
+        sizes: the number of categories that are listed, for each column of categories that is no class.
 
     Attributes:
         width: the number of columns of converted rows.
@@ -144,6 +145,7 @@ class Conversion:
         key: Key | None,
         has_calendar: bool,
         planned: Sequence[str],
+        sizes: dict[str, int],
     ):
         self._getters = getters
         self._required = required
@@ -152,6 +154,7 @@ class Conversion:
         self._gaps = gaps
         self._has_calendar = has_calendar
         self._planned = planned
+        self._sizes = sizes
         self.key = key
         self._used = [(name, READERS[kind]) for name, kind in kinds.items()]
         self.width = len(kinds) + gaps
@@ -223,16 +226,18 @@ class Conversion:
         return json.dumps({name: None if value != value else value for name, value in copied.items()})
 
     def _number(self, column: str, value: Any, new: bool) -> float:
-        """Return the number of a category; those that appear when there are too many share one."""
+        """Return the number of a category. Classes that appear when there are too many share one."""
         if not isinstance(value, str):
             return value
         if self.key is not None:
             # By a checksum, so that no key depends on the earlier rows of other keys.
             return float(zlib.crc32(value.encode("utf-8", "surrogatepass")) % CATEGORIES)
-        known = self.categories[column]
-        if new and value not in known and len(known) < CATEGORIES:
+        known, size = self.categories[column], self._sizes.get(column, CATEGORIES)
+        if new and value not in known and len(known) < size:
             known[value] = len(known)
-        return float(known.get(value, len(known)))
+        if value in known or len(known) < size or column not in self._sizes:
+            return float(known.get(value, len(known)))
+        return float(size + zlib.crc32(value.encode("utf-8", "surrogatepass")))
 
     def restore(self, categories: dict[str, list[str]]) -> None:
         """Continue with the categories of a saved position.
@@ -243,8 +248,10 @@ class Conversion:
         Raises:
             StreamError: they do not fit the columns.
         """
-        if set(categories) != set(self.categories) or any(len(set(k)) < len(k) for k in categories.values()):
-            raise damaged_position_error("its categories do not match its columns, or one occurs twice")
+        too_many = [name for name, known in categories.items() if len(known) > self._sizes.get(name, CATEGORIES)]
+        twice = any(len(set(known)) < len(known) for known in categories.values())
+        if set(categories) != set(self.categories) or twice or too_many:
+            raise damaged_position_error("its categories do not match its columns, are too many, or one occurs twice")
         for name, known in categories.items():
             self.categories[name] = {value: number for number, value in enumerate(known)}
 

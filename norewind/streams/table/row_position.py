@@ -1,6 +1,7 @@
 """The position of a stream of rows: what its columns are, and what is known of their values."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +15,7 @@ from norewind.streams.position import (
     damaged_position_error,
 )
 from norewind.streams.table.calendar_entries import Entry
-from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, Kind
+from norewind.streams.table.columns import KEPT_TIMES, MANY_CATEGORIES, MAX_NUMBER, Kind
 
 # In positions None stands for NaN, which JSON does not have.
 SavedNumber = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
@@ -36,7 +37,7 @@ class RowPosition(SourcePosition):
     targets: ColumnNames
     kinds: dict[str, Kind]
     cycles: dict[str, list[str]]
-    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
+    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=MANY_CATEGORIES)]]
     clock: str | None
     times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
     statistics: list[SavedColumn]
@@ -45,6 +46,7 @@ class RowPosition(SourcePosition):
     calendar: tuple[Entry, ...] = ()
     plan: tuple[list[SavedNumber | None], ...] = ()
     carries_plans: bool = False
+    wide: tuple[str, ...] = ()
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:
@@ -67,16 +69,17 @@ def check_row_position(position: Any, same: dict[str, Any]) -> None:
         raise damaged_position_error("its clock is not one of its columns, or two columns have the same name")
 
 
-def plan_to_save(plan: np.ndarray, *, carried: bool) -> dict[str, Any]:
-    """Return the fields of a position that describe the plan, if there is any.
+def optional_fields(plan: np.ndarray, *, carried: bool, wide: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a position that only some streams have.
 
     Args:
         plan: the planned columns of the next rows (rows, columns).
         carried: whether rows are sent with plans.
+        wide: the columns of categories that have many inputs.
     """
-    fields: dict[str, Any] = {"carries_plans": True} if carried else {}
     rows = [[None if value != value else value for value in row] for row in plan.tolist()]
-    return fields | ({"plan": rows} if rows else {})
+    fields = {"carries_plans": carried, "wide": list(wide), "plan": rows}
+    return {name: value for name, value in fields.items() if value}
 
 
 def saved_plan(position: dict[str, Any], columns: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.moment import Moment, one_by_one
 from norewind.streams.table.parsing import RowReader
 from norewind.streams.table.row_outlook import KNOWN_FUTURE, Outlook, calendar_outlook
-from norewind.streams.table.row_position import check_row_position, plan_to_save, saved_plan
+from norewind.streams.table.row_position import check_row_position, optional_fields, saved_plan
 from norewind.streams.table.scaling import PREVIEW, SeriesStatistics, TableLayout, latest_scales
 
 UNREAD_POSITION = init_position("rows")
@@ -33,7 +33,7 @@ class RowStream(SourceStream):
         source: the source of the rows. It is closed with the stream.
         read_options: how they are read, by default as CSV with a header. Blank lines are ignored.
         inputs: the names of the input columns, by default all that hold numbers or booleans in the first 100 rows,
-            except row counters and times. Text is read as categories: the first 16 that appear are distinguished.
+            except row counters and times. Text is read as categories (see `write_category`).
             Times become the hour of the day, the day of the week and the time since the previous row, where these
             vary in the first rows. Values inside JSON objects and lists have names such as sensor.temp and axes.0.
         targets: the names of the target columns, by default the numbers among the inputs.
@@ -130,6 +130,8 @@ class RowStream(SourceStream):
         choice, classes = self._check_columns(seen), self._read_options.classes
         used = dict.fromkeys([*self.inputs, *self.targets])
         self.kinds = {name: choice.kind(name, seen[name], classes=classes) for name in used}
+        texts = [name for name, kind in self.kinds.items() if kind == "category" and name not in self.targets]
+        self._wide = [name for name in texts if self.key is None and columns.has_many_values(first[name])]
         self._cycles = {name: columns.varying(first[name]) for name in self.inputs if self.kinds[name] == "time"}
         self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
         self.clock = next((name for name, column in seen.items() if column.kind == "time"), None)
@@ -176,6 +178,8 @@ class RowStream(SourceStream):
 
         numbers, times = inputs_of("number", "boolean"), inputs_of("time")
         targets = [index[name] for name in self.targets]
+        texts = [name for name in self.inputs if self.kinds[name] == "category"]
+        sizes = {name: columns.MANY_CATEGORIES if name in self._wide else columns.CATEGORIES for name in texts}
         self._reader.conversion = Conversion(
             self._reader.getters,
             self.kinds,
@@ -186,6 +190,7 @@ class RowStream(SourceStream):
             key=None if self.key is None else Key(self.key, *self.shard),
             has_calendar=bool(self.outlook.entries),
             planned=self.outlook.columns,
+            sizes={name: size for name, size in sizes.items() if name not in self.targets},
         )
         # The time since the previous row is an additional column, after those of the table.
         gaps = [len(index) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
@@ -195,7 +200,7 @@ class RowStream(SourceStream):
             steps=_array(self.steps),
             numbers=_array([*numbers, *gaps]),
             targets=_array(targets),
-            categories=_array(inputs_of("category")),
+            categories=_array([index[name] for name in texts]),
             cycles=_array([column for column, _ in cycles]),
             periods=np.array([period for _, period in cycles], np.float64),
             times=_array(times),
@@ -204,6 +209,7 @@ class RowStream(SourceStream):
             classes=self._read_options.classes,
             before=self._read_options.previous_targets and self.horizon == 0,
             planned=_array([index[name] for name in self.outlook.columns]),
+            category_inputs=_array([sizes[name] for name in texts]),
         )
         self._reader.plan(self.targets, self.horizon, ahead=not self._carries_plans)
         self.width = self.layout.width + (1 + len(self.steps)) * self.outlook.width
@@ -225,6 +231,7 @@ class RowStream(SourceStream):
         self.outlook = Outlook(tuple(position.get("calendar", ())), options.holidays, options.known_future)
         self._plan = saved_plan(position, len(options.known_future))
         self._carries_plans = position.get("carries_plans", False) or not self._source.reads_ahead
+        self._wide = list(position.get("wide", ()))
         self._latest_times.extend(position["times"])
         self._choose()
         self._reader.conversion.restore(position["categories"])
@@ -279,7 +286,7 @@ class RowStream(SourceStream):
             statistics=scaling.saved_statistics(self._series),
             waiting=latest_scales(self._series, self.horizon or 1),
             **({"calendar": list(self.outlook.entries)} if self.outlook.entries else {}),
-            **plan_to_save(self._plan, carried=self._carries_plans),
+            **optional_fields(self._plan, carried=self._carries_plans, wide=self._wide),
         )
 
     def scales_ahead(self, rows: int) -> np.ndarray:
