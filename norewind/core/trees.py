@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from norewind.engines.aligned_arrays import aligned_copy
+
 Tree = Any
 # Eight was fastest: fewer folds write more memory, more folds read from too many places (docs/speed.md).
 FOLDS = 8
@@ -205,14 +207,23 @@ def copy_arrays(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
+def align_arrays(tree: Tree) -> Tree:
+    """Align all NumPy arrays to the lines of the processor's cache. Kernels take up to a quarter longer without.
+
+    Those that are aligned already are not copied, and JAX's own arrays always are.
+    """
+    return jax.tree.map(lambda leaf: aligned_copy(leaf) if isinstance(leaf, np.ndarray) else leaf, tree)
+
+
 def concatenate_trees(parts: Sequence[Tree]) -> Tree:
     """Concatenate trees of arrays, leaf by leaf, as NumPy arrays."""
 
-    def leaf(*leaves):
-        arrays = [np.asarray(leaf) for leaf in leaves]
-        return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-
-    return jax.tree.map(leaf, *parts)
+    flat = list(map(jax.tree.flatten, parts))
+    structure = flat[0][1]
+    if any(other != structure for _, other in flat):
+        raise ValueError("trees of different structure cannot be concatenated.")
+    columns = list(zip(*(leaves for leaves, _ in flat), strict=True))  # `jax.tree.map` takes much longer for many parts
+    return structure.unflatten([np.concatenate(same) if len(flat) > 1 else np.asarray(same[0]) for same in columns])
 
 
 def is_prng_key(leaf: Any) -> bool:

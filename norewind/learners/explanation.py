@@ -16,10 +16,10 @@ class ForecastPart(NamedTuple):
     """What a part of a forecast comes from.
 
     Attributes:
-        input: the index of an input; -1 for a constant, or for a member whose forecast cannot be divided.
+        input: the index of an input; -1 for a constant, or for a member whose forecast cannot be split up.
         ago: how many rows before the latest one.
-        change: since when the part counts the change of the input, not its value; empty for the value.
-        member: the name of a member whose forecast cannot be divided.
+        change: if the part is a change of the input, since which row; empty if it is the value itself.
+        member: the name of a member whose forecast cannot be split up.
     """
 
     input: int = -1
@@ -28,8 +28,8 @@ class ForecastPart(NamedTuple):
     member: str = ""
 
 
-# The parts of a forecast: their values for all outputs add up to it. Empty if it cannot be divided.
-Divided = dict[ForecastPart, np.ndarray]
+# The parts of a forecast: their values for all outputs add up to it. Empty if it cannot be split up.
+ForecastParts = dict[ForecastPart, np.ndarray]
 
 
 class Explanation(NamedTuple):
@@ -51,7 +51,7 @@ class Explanation(NamedTuple):
 
 
 def explain_numbers(
-    mixture: "NumberMixture", run: "NumberMixtureRun", members: Sequence["Divided"] = ()
+    mixture: "NumberMixture", run: "NumberMixtureRun", members: Sequence[ForecastParts] = ()
 ) -> Explanation | None:
     """Explain the latest forecasts of a mixture for numbers; None before the first row.
 
@@ -66,30 +66,30 @@ def explain_numbers(
     if row < 0:
         return None
     made = run.waiting[row % len(run.waiting)].astype(np.float64)
-    divided = {expert: dict(parts) for expert, parts in divided_forecasts(mixture.plan, run, row)}
-    divided |= {mixture.experts - len(members) + place: parts for place, parts in enumerate(members) if parts}
-    for expert, parts in divided.items():
+    parts_of = dict(parts_of_experts(mixture.plan, run, row))
+    parts_of |= {mixture.experts - len(members) + place: parts for place, parts in enumerate(members) if parts}
+    for expert, parts in parts_of.items():
         if not np.isnan(made[expert]).any():
             made[expert] = np.clip(sum(parts.values()), -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
     mean, variance, weights = np.empty(mixture.outputs), np.empty(mixture.outputs), np.empty(made.shape)
     expert_weights.mix_densities(run.performance, made, mean, variance, weights)
-    found: dict[ForecastPart, np.ndarray] = {}
+    found: ForecastParts = {}
     for expert, name in enumerate(mixture.member_names):
         forecast = np.where(weights[expert] > 0, made[expert], 0.0)
-        parts = {part: np.where(weights[expert] > 0, values, 0.0) for part, values in divided.get(expert, {}).items()}
-        # What is left is a forecast that cannot be divided, or that was limited.
+        parts = {part: np.where(weights[expert] > 0, values, 0.0) for part, values in parts_of.get(expert, {}).items()}
+        # The rest is a forecast that cannot be split up, or the effect of clipping.
         rest = forecast - sum(parts.values(), np.zeros(mixture.outputs))
-        if expert not in divided or np.abs(rest).max() > 1e-9:
+        if expert not in parts_of or np.abs(rest).max() > 1e-9:
             parts[ForecastPart(member=name)] = rest
         for part, values in parts.items():
             found[part] = found.get(part, 0.0) + weights[expert] * values
     return Explanation(mixture.member_names, weights, found, tuple(run.seasons.periods.tolist()))
 
 
-def divided_forecasts(
+def parts_of_experts(
     plan: "NumberMixturePlan", run: "NumberMixtureRun", row: int
-) -> Iterator[tuple[int, list[tuple[ForecastPart, np.ndarray]]]]:
-    """Divide the forecasts of the mean, of the simple rules and of least squares, which are sums over past values.
+) -> Iterator[tuple[int, ForecastParts]]:
+    """Split up the forecasts of the mean, the simple rules and least squares, which are sums over past values.
 
     Args:
         plan: the constants of the mixture.
@@ -97,26 +97,29 @@ def divided_forecasts(
         row: the number of the latest row.
 
     Returns:
-        The number of each of these experts, and its parts: their values for all outputs add up to its forecast.
+        The number of each of these experts, and the parts of its forecast.
     """
     outputs, rules = run.waiting.shape[2], len(plan.rules)
-    yield 0, [(ForecastPart(), np.zeros(outputs))]
+    yield 0, {ForecastPart(): np.zeros(outputs)}
     of_rules = [_parts_of_rule(plan, run, rule, row, outputs) for rule in range(rules)]
-    yield from ((1 + rule, parts) for rule, parts in enumerate(of_rules))
+    yield from enumerate(of_rules, 1)
     for number, base in enumerate(plan.bases.tolist()):
         change = _change_seen(plan, run, base)
-        parts = list(parts_of_linear(LinearPlan(*plan[:6]), run.linear, number, row, (plan.known, plan.others), change))
-        yield 1 + rules + number, _added(parts + (of_rules[base] if base >= 0 else []))
+        parts = parts_of_linear(LinearPlan(*plan[:6]), run.linear, number, row, (plan.known, plan.others), change)
+        for part, values in of_rules[base].items() if base >= 0 else ():
+            parts[part] = parts.get(part, 0.0) + values
+        yield 1 + rules + number, parts
 
 
 def _parts_of_rule(
     plan: "NumberMixturePlan", run: "NumberMixtureRun", rule: int, row: int, outputs: int
-) -> list[tuple[ForecastPart, np.ndarray]]:
+) -> ForecastParts:
     """Return the past values that a rule repeats, as `write_rule` does."""
     period, differences = plan.rules[rule].tolist()
     if period < 0:
         period = int(run.seasons.periods[-period - 1]) or row + 1
-    past, width, parts = run.past, len(plan.known), []
+    past, width = run.past, len(plan.known)
+    parts: ForecastParts = {}
     for output in range(outputs if period <= row else 0):
         step, target = max(int(plan.steps[output // width]), 1), output % width
         seasons = -(-step // period) * period if period else step
@@ -124,16 +127,15 @@ def _parts_of_rule(
         if differences:
             terms += [(0, float(seasons // period)), (period, -float(seasons // period))]
         for ago, factor in terms:
-            values = np.zeros(outputs)
-            values[output] = factor * past[(row - ago) % len(past), target]
-            parts.append((ForecastPart(int(plan.known[target]), ago), values))
-    return _added(parts)
+            values = parts.setdefault(ForecastPart(int(plan.known[target]), ago), np.zeros(outputs))
+            values[output] += factor * past[(row - ago) % len(past), target]
+    return parts
 
 
 def parts_of_linear(
     plan: LinearPlan, run: LinearRun, number: int, row: int, inputs: tuple[np.ndarray, np.ndarray], change: str
-) -> Iterator[tuple[ForecastPart, np.ndarray]]:
-    """Return the products of the weights and the features of a linear model, output by output.
+) -> ForecastParts:
+    """Return the products of the weights and the features of a linear model.
 
     Args:
         plan: the constants of the models.
@@ -141,11 +143,12 @@ def parts_of_linear(
         number: the number of the model.
         row: the number of the latest row.
         inputs: the indices of its own inputs and of the others.
-        change: what it sees of its own inputs; empty for their values.
+        change: which changes of its own inputs it sees; empty if it sees their values.
     """
     (known, others), model = inputs, model_at(plan, run, number)
     features, last = int(plan.sizes[number, 0]), int(plan.sizes[number, 5])
     seen = model.past[row % len(model.past), 0]
+    parts: ForecastParts = {}
     for place in range(features):
         if place == 0:
             part = ForecastPart()
@@ -153,7 +156,8 @@ def parts_of_linear(
             part = ForecastPart(int(known[(place - 1) % plan.own]), (place - 1) // plan.own, change)
         else:
             part = ForecastPart(int(others[(place - last) % len(others)]), (place - last) // len(others))
-        yield part, model.weights[:, place] * seen[place]
+        parts[part] = model.weights[:, place] * seen[place]
+    return parts
 
 
 def _change_seen(plan: "NumberMixturePlan", run: "NumberMixtureRun", base: int) -> str:
@@ -165,11 +169,3 @@ def _change_seen(plan: "NumberMixturePlan", run: "NumberMixtureRun", base: int) 
         return "the row before"
     ago = f"{run.seasons.periods[season - 1]} rows before"
     return f"{ago}, since the row before" if differences else ago
-
-
-def _added(parts: list[tuple[ForecastPart, np.ndarray]]) -> list[tuple[ForecastPart, np.ndarray]]:
-    """Add up the values of the same part."""
-    found: dict[ForecastPart, np.ndarray] = {}
-    for part, values in parts:
-        found[part] = found[part] + values if part in found else values
-    return list(found.items())

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners import expert_weights
-from norewind.learners.explanation import Divided, Explanation, explain_numbers
+from norewind.learners.explanation import Explanation, ForecastParts, explain_numbers
 from norewind.learners.horizon import PERIODS, exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
 from norewind.learners.linear import (
@@ -22,6 +22,7 @@ from norewind.learners.linear import (
     restart_model,
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
+from norewind.learners.outlook import OutlookLearner
 from norewind.learners.past_values import changed, init_past, remember_row, rule_name, write_rule
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
@@ -49,6 +50,8 @@ MANY_OUTPUTS, MODELS_FOR_MANY_OUTPUTS = (
         Linear(32, 0.9998, season=1),
     ),
 )
+# With a small budget, models of the past of the targets see at most this many rows of the other inputs.
+FEW_OTHERS = 16
 # Simple rules: the period, where -1 and -2 are the seasons of the series and 0 is the last value, and whether they add
 # the change since a period ago.
 RULES = ((0, 0), *((period, 0) for period in PERIODS), (-1, 0), (-2, 0), (-1, 1))
@@ -179,8 +182,10 @@ class NumberMixture(RowMixture):
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
-        return mixture._replace(linear=linear, past=mixture.past.copy(), outputs=mixture.outputs.copy())
+        linear, past, seasons, waiting, performance, outputs = mixture
+        features, factors, weights, spreads, variances, rows = linear  # `_replace` takes a microsecond
+        linear = LinearRun(features.copy(), factors, weights, spreads, variances, rows.copy())
+        return NumberMixtureRun(linear, past.copy(), seasons, waiting, performance, outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
@@ -198,13 +203,29 @@ class NumberMixture(RowMixture):
         return losses, forecasts
 
     def explain(self, run: MixtureRun) -> Explanation | None:
-        parts: list[Divided] = []
+        parts: list[ForecastParts] = []
         for learner, own, count in zip(self.members, run.members, self.forecasts, strict=True):
-            parts += learner.divided(own) or count * [{}]
+            parts += learner.forecast_parts(own) or count * [{}]
         return explain_numbers(self, run.mixture, parts)
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:
         return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
+
+    def replan(self, run: MixtureRun, x: np.ndarray) -> tuple[MixtureRun, np.ndarray]:
+        mixture, members, changes = run.mixture, list(run.members), np.zeros((self.experts, self.outputs))
+        expert = self.experts - sum(self.forecasts)
+        for place, (learner, count) in enumerate(zip(self.members, self.forecasts, strict=True)):
+            if isinstance(learner, OutlookLearner):
+                members[place], changes[expert : expert + count] = learner.replan(members[place], x)
+            expert += count
+        place = (int(mixture.linear.rows[0]) - 1) % len(mixture.waiting)
+        forecasts = np.clip(mixture.waiting[place] + changes, -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
+        rings, moments = mixture.outputs.copy(), np.zeros((2, self.outputs))
+        expert_weights.mix_densities(mixture.performance, forecasts, *moments, np.zeros_like(forecasts))
+        if self.gaussian:
+            expert_weights.encode_variances(moments[1])
+        rings[place] = moments[: 1 + self.gaussian]
+        return MixtureRun(tuple(members), mixture._replace(outputs=rings)), rings[place].reshape(-1)
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)
@@ -342,7 +363,7 @@ def _rule_of(model: Linear) -> int:
     return RULES.index((-model.season, int(model.differences and model.season > 0)))
 
 
-def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
+def linear_models(inputs: int, outputs: int, own: int, *, few: bool = False) -> list[Linear]:
     """Choose linear models: few and many lags, forgetting quickly and slowly, of values and of changes.
 
     The lags of the targets are divided by their number only, whatever other inputs there are.
@@ -351,6 +372,7 @@ def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
         inputs: the number of inputs.
         outputs: the number of outputs of all steps.
         own: how many of the inputs are the latest targets.
+        few: whether to see at most `FEW_OTHERS` rows of the other inputs, which takes less time.
     """
     chosen = MODELS if outputs <= MANY_OUTPUTS else MODELS_FOR_MANY_OUTPUTS
     found = []
@@ -358,5 +380,6 @@ def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
         # With many other inputs, only some of the models can afford to see them.
         is_first = model.spread == 1 and not model.differences and not model.season
         others = max(int(is_first), model.lags // inputs) if inputs > own else 0
+        others = min(others, FEW_OTHERS) if few and own else others
         found.append(model._replace(lags=max(1, model.lags // own) if own else 0, others=others))
     return list(dict.fromkeys(found))

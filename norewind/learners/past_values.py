@@ -10,7 +10,7 @@ from norewind.learners.seasons import LONGEST_PERIOD
 
 
 def rule_name(period: int, differences: int) -> str:
-    """Return a short description of a rule, for people.
+    """Return a short description of a rule, for reports.
 
     Args:
         period: its period in rows; -1 and -2 for the short and the long period of the series, 0 for the last value.

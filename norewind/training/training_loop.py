@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from msgspec.structs import asdict
 
-from norewind.core.trees import Tree, concatenate_trees, copy_arrays, floats_norm
+from norewind.core.trees import Tree, align_arrays, concatenate_trees, copy_arrays, floats_norm
 from norewind.errors import Diverged
 from norewind.learners.learner import BaseLearner, Forecasts, Learner
 from norewind.scoring.divergence import DETECTION_SAMPLES, DivergenceDetector
@@ -80,7 +80,7 @@ class Training:
         self.folder = folder
         entries = saved.entries if saved else {}
         # A copy, since some learners modify the run in place.
-        self.run = saved.restore(run) if saved else copy_arrays(run)
+        self.run = align_arrays(saved.restore(run) if saved else copy_arrays(run))
         self.tally = Tally(**entries.get("tally", {}))
         self.divergence = DivergenceDetector(**entries.get("divergence", {}))
         self.weights = MemberWeights(**entries.get("weights", {}))
@@ -102,7 +102,7 @@ class Training:
         self._saved_time = time.perf_counter()
         # Single samples that are not in the metrics yet, and the state of the run at the lines that are due among them.
         self._unscored: list[tuple[Samples, np.ndarray, Outputs | None]] = []
-        # How many of these, the latest ones, the score has not noted as usual.
+        # How many of the latest of these are not among the usual values of the score yet.
         self._unnoted = 0
         self._states: dict[int, dict[str, Any]] = {}
         self._next_line = self._end_of_line()
@@ -260,7 +260,7 @@ class Training:
                     self.divergence.check(line, DETECTION_SAMPLES if self.intervals.metrics_every is None else 0)
 
     def _note_rows(self, taken: Samples, outputs: Outputs | None) -> None:
-        """Note the latest rows of `learn_row` as usual for later ones: together, which takes less time than one by one.
+        """Add the latest rows of `learn_row` to the usual values: together, which is faster than one by one.
 
         Args:
             taken: samples that end with these rows.
