@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from norewind.engines.cache import keep_compiled
 from norewind.forecasting.explain import check_explainable, explain_training
-from norewind.forecasting.frames import FrameStyle, read_if_packed, style_of
+from norewind.forecasting.frames import FrameStyle, as_timed_row, read_if_packed, style_of
 from norewind.forecasting.uninterruptible_lock import UninterruptibleLock, locked, uninterrupted
 from norewind.learners.learner import Forecasts, Learner
 from norewind.plotting import tables
@@ -23,7 +23,7 @@ from norewind.streams import RowStream, Samples, StreamError, restart_position
 from norewind.streams.stream import BadRow
 from norewind.streams.table.formats import DICT_FORMAT
 from norewind.streams.table.parsing import FIRST_ROWS
-from norewind.streams.table.python_rows import PythonRows, Row, as_row, iterate_rows, joined_with_targets
+from norewind.streams.table.python_rows import PythonRows, Row, iterate_rows, joined_with_targets
 from norewind.training import registry
 from norewind.training.build import build, in_precision
 from norewind.training.folder import CHECKPOINTS, RunFolder, SavedRun
@@ -136,7 +136,7 @@ class ForecastingModel:
             StreamError: the row is bad; it is discarded.
             SettingsError: the method learns from windows of several rows.
         """
-        row, method = as_row(row), self.settings.method
+        row, method = as_timed_row(row, self.training, self.style), self.settings.method
         if method != registry.AUTO and (window := registry.parse_method(method).window) > 1:
             why = f"the method {method} learns from windows of {window} rows"
             raise SettingsError(f"learn_one: {why}. Use fit, or a method without windows.")
@@ -215,7 +215,8 @@ class ForecastingModel:
         Raises:
             StreamError: the row is bad.
         """
-        row, training = as_row(row), self._open(min_rows=MIN_ROWS_TO_PREDICT)
+        training = self._open(min_rows=MIN_ROWS_TO_PREDICT)
+        row = as_timed_row(row, training, self.style)
         if training is None:
             return None
         try:
@@ -288,7 +289,7 @@ class ForecastingModel:
         targets = self.settings.targets
         if not targets:
             raise StreamError('fit: y needs the name of its column: name the target of the model, as in targets="y".')
-        return joined_with_targets(iterate_rows(data), iterate_rows(y), targets)
+        return joined_with_targets(iterate_rows(data), iterate_rows(y, index=False), targets)
 
     def _file_settings(self, path: str) -> Settings:
         """Return the settings to read a file with."""

@@ -15,8 +15,8 @@ from norewind.training.training_loop import Training
 
 # The main members are those with at least this weight.
 LEAST_WEIGHT = 0.05
-# The number of unusual rows that are listed.
-UNUSUAL_ROWS = 5
+# The number of unusual rows that are listed, and of parts of a forecast as text, after the mean.
+UNUSUAL_ROWS, LISTED_PARTS = 5, 8
 
 
 def explain_run(
@@ -181,12 +181,11 @@ def unusual_rows(score: RowScore, last: int) -> list[dict[str, Any]]:
     return rows
 
 
-def explanation_text(found: dict[str, Any], most: int = 8) -> str:
+def explanation_text(found: dict[str, Any]) -> str:
     """Write an explanation as text.
 
     Args:
         found: the result of `explain_run`.
-        most: the number of parts of a forecast to list.
     """
 
     def when(entry: dict[str, Any]) -> str:
@@ -207,8 +206,8 @@ def explanation_text(found: dict[str, Any], most: int = 8) -> str:
     for column, forecast in found.get("forecast", {}).items():
         lines += ["", f"The forecast of {column} for row {found['for']:,} is {forecast['forecast']:.6g}, the sum of:"]
         parts = forecast["parts"]
-        lines += [f"  {part['adds']:+12.6g}  {part['from']}" for part in parts[: most + 1]]
-        if rest := parts[most + 1 :]:
+        lines += [f"  {part['adds']:+12.6g}  {part['from']}" for part in parts[: LISTED_PARTS + 1]]
+        if rest := parts[LISTED_PARTS + 1 :]:
             lines.append(f"  {sum(part['adds'] for part in rest):+12.6g}  {len(rest)} other parts")
     if found.get("unusual"):
         lines += ["", "The largest errors of the latest rows:"]

@@ -75,11 +75,13 @@ class Forecaster(ForecastingModel):
         values, _ = score.predictions_and_errors(samples, outputs)
         return self._value(score.by_column(values[0].tolist())) if score.has_prediction(samples)[0] else None
 
-    def forecast(self, rows: int = 1) -> Any:
+    def forecast(self, rows: int = 1, *, known_future: Any = None) -> Any:
         """Forecast the next rows. Beyond the horizon, forecasts take the place of rows, with a warning.
 
         Args:
             rows: the number of rows.
+            known_future: what is known in advance of these rows: a frame, or dicts by column, with the columns that
+                the setting `known_future` names. By default, what the model was told when it learned.
 
         Returns:
             One forecast per row: a number if one target was named, otherwise a dict by column. After `fit` on a pandas
@@ -88,12 +90,13 @@ class Forecaster(ForecastingModel):
 
         Raises:
             SettingsError: `rows` is not a number from 1 to 100,000, or the horizon is 0.
-            StreamError: the model has not learned from any row yet.
+            StreamError: the model has not learned from any row yet, or `known_future` does not fit.
         """
-        entries = self.entries_ahead(rows, warn=True)
+        entries = self.entries_ahead(rows, known_future=known_future, warn=True)
         if self.style is None or self.training is None:
             return [self._value(each["forecast"]) for each in entries]
-        columns = forecast_columns(entries, self.training.windowed.rows.clock)
+        clock = self.training.windowed.rows.clock
+        columns = forecast_columns(entries, clock if clock in self.style.types else None)
         return build_frame(self.style, columns, continued_index(self.style, rows, self.samples))
 
     @locked
@@ -189,17 +192,19 @@ class Forecaster(ForecastingModel):
 
     @uninterrupted
     @in_precision
-    def entries_ahead(self, rows: int, *, warn: bool = False) -> list[dict[str, Any]]:
+    def entries_ahead(self, rows: int, *, known_future: Any = None, warn: bool = False) -> list[dict[str, Any]]:
         """Return the forecasts of the next rows, as `norewind forecast` prints them.
 
         Args:
             rows: the number of rows.
+            known_future: what is known in advance of them; see `forecast`.
             warn: whether to warn about rows beyond the horizon.
         """
         check_rows(self.settings, rows)
         if (training := self._open()) is None:
             raise StreamError("there is nothing to forecast from yet: call fit or learn_one first.")
-        result = forecast_next_rows(self.settings, training, rows)
+        plan = None if known_future is None else iterate_rows(known_future)
+        result = forecast_next_rows(self.settings, training, rows, plan)
         if warn and result.warning:
             warnings.warn(result.warning, stacklevel=4)  # of the caller of forecast
         return result.entries

@@ -90,7 +90,7 @@ class RiverRegressor(_RiverModel, base.Regressor):
     The prediction of the model is averaged with the previous target, with weights that follow
     their absolute errors (`norewind.forecasting.hedge`). The sum of absolute errors is therefore
     never much above that of repeating the previous target. Features are numbers, booleans and
-    text; at most sixteen values of a text feature are distinguished.
+    text.
 
     Args:
         method: the method of learning: `auto`, or a method of `norewind train` without windows.

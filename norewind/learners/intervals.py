@@ -183,6 +183,13 @@ class IntervalLearner(RowLearner):
     def upcoming(self, run: IntervalRun) -> np.ndarray:
         return np.concatenate([self.learner.upcoming(run.run), self.upcoming_bounds(*run.state[2:])], axis=1)
 
+    def replan(self, run: IntervalRun, x: np.ndarray) -> tuple[IntervalRun, np.ndarray]:
+        inner, made = self.learner.replan(run.run, x)
+        state = run.state._replace(waiting=run.state.waiting.copy(), rows=run.state.rows - 1)
+        unknown = np.full((1, self.outputs), np.nan, np.float32)
+        forecasts = self.add_bounds(state, np.zeros(1, np.int64), unknown, Forecasts(made[None], made[None]))
+        return IntervalRun(inner, state), forecasts.made[0]
+
     def upcoming_bounds(self, waiting: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the bounds of the next `horizon` rows, the nearest row first.
 

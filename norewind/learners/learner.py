@@ -52,6 +52,8 @@ class Forecasts:
             add up to 1. Otherwise None.
     """
 
+    __slots__ = ("due", "made", "weights")
+
     def __init__(self, made: Any, due: Any, weights: Any = None):
         self.made, self.due, self.weights = made, due, weights
 
@@ -234,3 +236,19 @@ class RowLearner(Learner):
         Returns:
             One forecast per row, made by the smallest step that reaches it.
         """
+
+    def replan(self, run: Tree, x: np.ndarray) -> tuple[Tree, np.ndarray]:
+        """Make the forecasts of the latest row again, as if more or something else had been known in advance there.
+
+        Args:
+            run: the run, which stays unchanged.
+            x: the inputs of the latest row, of which only the outlook differs; see `norewind.learners.outlook`.
+
+        Returns:
+            A run whose `upcoming` forecasts are the new ones, and those made at the latest row, for all steps. It
+            serves only to forecast.
+
+        Raises:
+            ModelError: this learner knows nothing in advance.
+        """
+        raise ModelError(f"{type(self).__name__} knows nothing in advance.")

@@ -1,7 +1,8 @@
 """Forecasts of classes from the most similar earlier rows."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,7 +38,41 @@ class NeighboursRun(NamedTuple):
     rows: np.ndarray
 
 
-class ClassNeighbours(RowLearner):
+class NeighboursLearner(RowLearner):
+    """Abstract base class of learners that compare every row with the latest rows.
+
+    Attributes:
+        inputs: the number of inputs that are compared; any further ones are ignored.
+        columns: the number of columns of the targets.
+    """
+
+    inputs: int
+    columns: int
+
+    @abstractmethod
+    def learn(self, run: Any, xs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, Forecasts]:
+        """Learn from rows, in place, and return their losses and forecasts.
+
+        Args:
+            run: the latest rows, changed in place.
+            xs: inputs, of which there may be more than targets: the results of these are zeros.
+            targets: targets; NaN means unknown.
+        """
+
+    def scan(
+        self, run: Any, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[Any, np.ndarray, Forecasts]:
+        """Learn from a chunk of rows; see `Learner.scan`. Outputs are always returned: they cost nothing extra."""
+        check_same_length(xs, targets)
+        xs = np.ascontiguousarray(xs[:, : self.inputs], np.float32)
+        return run, *self.learn(run, xs, np.ascontiguousarray(targets[:count], np.float32))
+
+    def forward(self, run: Any, xs: np.ndarray, *, count: int | None = None) -> tuple[Any, Forecasts]:
+        run = type(run)(*(part.copy() for part in run))
+        return run, self.scan(run, xs, np.full((len(xs), self.columns), np.nan), count=count)[2]
+
+
+class ClassNeighbours(NeighboursLearner):
     """Forecasts a class by the votes of the seven most similar of the latest rows, one forecast for each window.
 
     Rows are compared by the squared distance of their inputs. A vote has the weight 1 if its row is the farthest of
@@ -67,6 +102,7 @@ class ClassNeighbours(RowLearner):
     def __init__(self, inputs: int, classes: int, *, steps: Sequence[int] = (0,), windows: Sequence[int] = WINDOWS):
         self.classes = classes
         self.steps = check_steps(type(self).__name__, steps)
+        self.columns = len(steps)
         self.inputs = inputs
         self.windows = tuple(windows)
         self.ring = windows[-1] + max(1, self.horizon)
@@ -77,34 +113,12 @@ class ClassNeighbours(RowLearner):
         past = np.zeros((self.inputs, self.ring), np.float32)
         return NeighboursRun(past, np.full(self.ring, -1), np.zeros(self.inputs), outputs, np.zeros(1, np.int64))
 
-    def scan(
-        self,
-        run: NeighboursRun,
-        xs: np.ndarray,
-        targets: np.ndarray,
-        *,
-        count: int | None = None,
-        outputs: bool = False,
-    ) -> tuple[NeighboursRun, np.ndarray, Forecasts]:
-        """Learn from a chunk of rows; see `Learner.scan`. Outputs are always returned: they cost nothing extra."""
-        check_same_length(xs, targets)
-        return run, *self._learn(run, xs, np.asarray(targets, np.float32), count)
-
-    def forward(
-        self, run: NeighboursRun, xs: np.ndarray, *, count: int | None = None
-    ) -> tuple[NeighboursRun, Forecasts]:
-        run = NeighboursRun(*(part.copy() for part in run))
-        return run, self._learn(run, xs, np.full((len(xs), len(self.steps)), np.nan, np.float32), count)[1]
-
-    def _learn(
-        self, run: NeighboursRun, xs: np.ndarray, targets: np.ndarray, count: int | None
-    ) -> tuple[np.ndarray, Forecasts]:
-        xs = np.ascontiguousarray(xs[:, : self.inputs], np.float32)
+    def learn(self, run: NeighboursRun, xs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, Forecasts]:
         losses = np.zeros(len(xs), np.float32)
         width = len(self.windows) * len(self.steps) * self.classes
         made, due = forecasts = empty_forecasts(self.horizon, (len(xs), width))
         steps, windows = np.array(self.steps), np.array(self.windows)
-        _learn_rows(steps, windows, run, xs[:count], np.ascontiguousarray(targets), losses, made, due)
+        _learn_rows(steps, windows, run, xs[: len(targets)], targets, losses, made, due)
         return losses, forecasts
 
     def upcoming(self, run: NeighboursRun) -> np.ndarray:

@@ -22,6 +22,7 @@ from norewind.learners.linear import (
     restart_model,
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
+from norewind.learners.outlook import OutlookLearner
 from norewind.learners.past_values import changed, init_past, remember_row, rule_name, write_rule
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
@@ -179,8 +180,10 @@ class NumberMixture(RowMixture):
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
-        return mixture._replace(linear=linear, past=mixture.past.copy(), outputs=mixture.outputs.copy())
+        linear, past, seasons, waiting, performance, outputs = mixture
+        features, factors, weights, spreads, variances, rows = linear  # `_replace` takes a microsecond
+        linear = LinearRun(features.copy(), factors, weights, spreads, variances, rows.copy())
+        return NumberMixtureRun(linear, past.copy(), seasons, waiting, performance, outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
@@ -205,6 +208,22 @@ class NumberMixture(RowMixture):
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:
         return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
+
+    def replan(self, run: MixtureRun, x: np.ndarray) -> tuple[MixtureRun, np.ndarray]:
+        mixture, members, changes = run.mixture, list(run.members), np.zeros((self.experts, self.outputs))
+        expert = self.experts - sum(self.forecasts)
+        for place, (learner, count) in enumerate(zip(self.members, self.forecasts, strict=True)):
+            if isinstance(learner, OutlookLearner):
+                members[place], changes[expert : expert + count] = learner.replan(members[place], x)
+            expert += count
+        place = (int(mixture.linear.rows[0]) - 1) % len(mixture.waiting)
+        forecasts = np.clip(mixture.waiting[place] + changes, -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
+        rings, moments = mixture.outputs.copy(), np.zeros((2, self.outputs))
+        expert_weights.mix_densities(mixture.performance, forecasts, *moments, np.zeros_like(forecasts))
+        if self.gaussian:
+            expert_weights.encode_variances(moments[1])
+        rings[place] = moments[: 1 + self.gaussian]
+        return MixtureRun(tuple(members), mixture._replace(outputs=rings)), rings[place].reshape(-1)
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)

@@ -139,6 +139,20 @@ class OutlookLearner(Learner):
         copied, _, forecasts = self.scan(copied, xs, unknown, count=count)
         return copied, forecasts
 
+    def replan(self, run: OutlookRun, x: np.ndarray) -> tuple[OutlookRun, np.ndarray]:
+        """Explain the rows ahead again, as if something else had been known of them at the latest row.
+
+        Args:
+            run: the run, which stays unchanged.
+            x: the inputs of the latest row.
+
+        Returns:
+            A run with this explanation, and what it changes in each forecast made at that row.
+        """
+        place, waiting = (int(run.second.rows[0]) - 1) % len(run.waiting), run.waiting.copy()
+        explain_steps(tuple(self.plan), model_at(LinearPlan(*self.plan.first), run.first, 0), x, waiting[place])
+        return run._replace(waiting=waiting), waiting[place] - run.waiting[place]
+
     def forecast_parts(self, run: OutlookRun) -> list[ForecastParts]:
         plan, row = self.plan, int(run.second.rows[0]) - 1
         if row < 0:
@@ -236,7 +250,7 @@ def _scan_rows(plan, arrays, xs, targets, made):
     plan = OutlookPlan(*plan)
     first_plan, second_plan = LinearPlan(*plan.first), LinearPlan(*plan.second)
     first, second, waiting = LinearRun(*arrays[:6]), LinearRun(*arrays[6:12]), arrays[12]
-    steps, width, own = second_plan.steps, plan.width, len(plan.known)
+    steps, own = second_plan.steps, len(plan.known)
     regression = model_at(first_plan, first, 0)
     features = np.empty(first_plan.inputs)
     now, explained, blank = np.empty(own), np.empty(own), np.empty(own)
@@ -246,7 +260,7 @@ def _scan_rows(plan, arrays, xs, targets, made):
         for i in range(len(errors)):
             due[i] = waiting[(row - steps[i // own]) % len(waiting), i]
             errors[i] = targets[t, i] - due[i]
-        is_known = write_outlook(plan.places, x[plan.start : plan.start + width], features)
+        is_known = write_outlook(plan.places, x[plan.start : plan.start + plan.width], features)
         for k in range(own):
             # Unknown targets of the row are those of the nearest step.
             arrived = is_known and np.isfinite(targets[t, k])
@@ -260,16 +274,34 @@ def _scan_rows(plan, arrays, xs, targets, made):
             inputs[own + i] = x[plan.others[i]]
         for e in range(made.shape[1]):
             linear_row(second_plan, e, model_at(second_plan, second, e), row, inputs, errors, made[t, e])
-        for s in range(len(steps)):
-            begin = plan.start + (1 + s) * width
-            ahead = write_outlook(plan.places, x[begin : begin + width], features) and is_known
-            explain(regression, features, explained)
-            for k in range(own):
-                i = s * own + k
-                waiting[row % len(waiting), i] = explained[k] if ahead else np.nan
-                for e in range(made.shape[1]):
-                    made[t, e, i] = made[t, e, i] + explained[k] if ahead else np.nan
+        ahead = waiting[row % len(waiting)]
+        explain_steps(plan, regression, x, ahead)
+        for e in range(made.shape[1]):
+            for i in range(len(ahead)):
+                made[t, e, i] += ahead[i]
         second.rows[0] += 1
+
+
+@kernel
+def explain_steps(plan, regression, x, ahead):
+    """Write what the regression says of the rows ahead of a row; NaN where the outlook is not known.
+
+    Args:
+        plan: the fields of an `OutlookPlan`.
+        regression: the arrays of the regression.
+        x: the inputs of the row; the outlook comes last.
+        ahead: where to write the values (steps × targets).
+    """
+    plan = OutlookPlan(*plan)
+    own, width = len(plan.known), plan.width
+    features, explained = np.empty(LinearPlan(*plan.first).inputs), np.empty(own)
+    is_known = write_outlook(plan.places, x[plan.start : plan.start + width], features)
+    for s in range(len(ahead) // own):
+        begin = plan.start + (1 + s) * width
+        is_known_ahead = write_outlook(plan.places, x[begin : begin + width], features) and is_known
+        explain(regression, features, explained)
+        for k in range(own):
+            ahead[s * own + k] = explained[k] if is_known_ahead else np.nan
 
 
 @kernel

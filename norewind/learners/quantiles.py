@@ -92,6 +92,10 @@ class QuantileLearner(RowLearner):
         both = self.learner.upcoming(run)
         return self._finite(both[:, both.shape[1] // 2 :])
 
+    def replan(self, run: IntervalRun, x: np.ndarray) -> tuple[IntervalRun, np.ndarray]:
+        run, both = self.learner.replan(run, x)
+        return run, self._finite(both[self.outputs :])
+
     def explain(self, run: IntervalRun) -> Explanation | None:
         found, state = self.learner.explain(run), run.state
         if found is None:

@@ -23,13 +23,12 @@ class RandomFeatures(RowLearner):
         learner: a learner of rows with `features` inputs.
         inputs: the number of inputs that are used; any further ones are ignored.
         features: the number of features.
-        seed: the seed of w and b.
     """
 
-    def __init__(self, learner: Any, inputs: int, features: int, *, seed: int = 0):
+    def __init__(self, learner: Any, inputs: int, features: int):
         self.learner = learner
         self.steps: Sequence[int] = learner.steps  # pyright: ignore[reportIncompatibleVariableOverride]
-        noise, widths = np.random.default_rng(seed), np.resize(WIDTHS, features)
+        noise, widths = np.random.default_rng(0), np.resize(WIDTHS, features)
         directions = noise.normal(size=(inputs, features)) / np.sqrt(widths * 2 * inputs)
         self._directions = directions.astype(np.float32)
         self._shifts = noise.uniform(0, 2 * np.pi, features).astype(np.float32)

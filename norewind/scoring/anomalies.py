@@ -15,8 +15,11 @@ A row is compared with the past in four ways. The rarest of the four counts, wit
 
 Earlier errors and distances are counted in a histogram of their logarithms, where old ones slowly fade. Beyond the
 twenty largest, their distribution is continued as a power law. After a row rarer than one in a hundred the detector
-rests: in the next hundred rows, only rarer ones have a score above 0. With several columns, the rarest of them counts,
-with its probability multiplied by their number. Memory is constant, about 35 kB per column.
+rests: in the next hundred rows, only rarer ones have a score above 0.
+
+With several columns, two probabilities are compared, and the smaller of them counts twice: that of the rarest column,
+multiplied by their number, and that of the root mean square of the errors of all columns, compared with earlier ones.
+The latter never rests. Memory is constant, about 35 kB per column.
 """
 
 import numpy as np
@@ -51,13 +54,14 @@ SIZES = (KINDS * BINS, KINDS * 3, LATEST[-1], 6)
 
 
 def init_anomalies(columns: int = 1) -> np.ndarray:
-    """Return the state of a stream before its first row, one row of numbers per column.
+    """Return the state of a stream before its first row, one row of numbers per column and one for all together.
 
     Args:
         columns: the number of columns.
     """
     totals, numbers = np.tile([0.0, 1.0, 0.0], KINDS), [0.0, 0.0, np.inf, -np.inf, 0.0, 1.0]
-    return np.tile(np.concatenate([np.zeros(SIZES[0]), totals, np.zeros(SIZES[2]), numbers]), (columns, 1))
+    one = np.concatenate([np.zeros(SIZES[0]), totals, np.zeros(SIZES[2]), numbers])
+    return np.tile(one, (columns + 1 if columns > 1 else 1, 1))
 
 
 def score_rows(state: np.ndarray, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
@@ -88,17 +92,40 @@ def scores_and_columns(state: np.ndarray, values: np.ndarray, errors: np.ndarray
     probabilities, columns = np.ones(len(values)), np.zeros(len(values), np.int64)
     values, errors = (np.asarray(part, np.float64, order="C") for part in (values, errors))
     _rarest(state, values, errors, probabilities, columns)
-    return 1 - np.minimum(len(state) * probabilities, 1.0), columns
+    return 1 - probabilities, columns
 
 
 @kernel
 def _rarest(state, values, errors, probabilities, columns):
-    """Lower the probabilities of rows to those of their rarest columns, and write the indices of these columns."""
-    for column in range(len(state)):
+    """Write the probability of each row, and the index of the column it is due to."""
+    width = values.shape[1]
+    for column in range(width):
         before = probabilities.copy()
         _add_probabilities(state[column], values[:, column], errors[:, column], probabilities)
         for row in range(len(values)):
             columns[row] = column if probabilities[row] < before[row] else columns[row]
+    for row in range(len(values) if width > 1 else 0):
+        known, total, worst = 0, 0.0, 0
+        for column in range(width):
+            if not np.isnan(errors[row, column]):
+                known += 1
+                total += errors[row, column] ** 2
+                worst = column if not abs(errors[row, column]) <= abs(errors[row, worst]) else worst
+        together = 1.0
+        if known > 0:
+            counts, totals = _histograms(state[width])
+            together = rarity(counts[0], totals[0], max(np.sqrt(total / known), MIN_SIZE))
+        columns[row] = worst if together < width * probabilities[row] else columns[row]
+        probabilities[row] = 2 * min(width * probabilities[row], together)
+    for row in range(len(values)):
+        probabilities[row] = max(min(probabilities[row], 1.0), MIN_PROBABILITY)
+
+
+@kernel
+def _histograms(state):
+    """Return the histograms of a row of the state, and their totals."""
+    ends = np.cumsum(np.array(SIZES))
+    return state[: ends[0]].reshape((KINDS, BINS)), state[ends[0] : ends[1]].reshape((KINDS, 3))
 
 
 @kernel
@@ -108,7 +135,7 @@ def _add_probabilities(state, values, errors, probabilities):
     During a rest, only values rarer than the one that started it count.
     """
     ends = np.cumsum(np.array(SIZES))
-    counts, totals = state[: ends[0]].reshape((KINDS, BINS)), state[ends[0] : ends[1]].reshape((KINDS, 3))
+    counts, totals = _histograms(state)
     latest, numbers = state[ends[1] : ends[2]], state[ends[2] :]
     for row in range(len(values)):
         value = values[row]

@@ -57,6 +57,7 @@ def layout_of(steps=(1,), **options):
         "classes": False,
         "before": False,
     } | options
+    parts["category_inputs"] = [16] * len(parts["categories"])
     return TableLayout(
         **{
             name: np.array(part, np.float64 if name == "periods" else np.int64)
@@ -118,6 +119,18 @@ def standard(value, mean, deviation):
     return clip((value - mean) / deviation) if deviation == deviation else math.nan
 
 
+def group_of(value, size):
+    """The inputs of a category: its own one, or two that its number beyond them chooses, with signs."""
+    group = [float(value == category) for category in range(size)]
+    if value >= size:
+        signs, pair = divmod(int(value) - size, size * (size - 1))
+        second, first = divmod(pair, size)
+        others = [place for place in range(size) if place != first]
+        group[first] = math.sqrt(0.5) * (-1) ** signs
+        group[others[second]] = math.sqrt(0.5) * (-1) ** (signs // 2)
+    return group
+
+
 def reference(layout, rows):
     """Convert the rows of one series to samples by remembering everything and looking it up."""
     columns = [Column() for _ in range(layout.columns)]
@@ -142,7 +155,7 @@ def reference(layout, rows):
             x.append(clip(spread) if layout.standardise else known(place))
         for place in layout.categories:
             value = known(place) if layout.fill_with_latest else row[place]
-            x += [float(value == category) for category in range(CATEGORIES)]
+            x += group_of(value, CATEGORIES)
         for place, period in zip(layout.cycles, layout.periods, strict=True):
             angle = 2 * math.pi * (known(place) % period) / period
             x += [math.cos(angle), math.sin(angle)]
@@ -351,7 +364,7 @@ def test_extrapolated_times_continue():
     stream = RowStream(PythonRows(rows), inputs=["t", "y"], targets=["y"], standardise=False)
     stream.take(30)
     assert stream.kinds["t"] == "time"
-    xs = stream.future_inputs(np.array([4.5]), 2)
+    xs = stream.moment().future_inputs(stream.layout, stream.outlook, np.array([4.5]), 2)
     coming = [{"t": 1.7e9 + 60.0 * 30, "y": 0.0}, {"t": 1.7e9 + 60.0 * 31, "y": 4.5}]
     later = RowStream(PythonRows(rows + coming), inputs=["t", "y"], targets=["y"], standardise=False)
     np.testing.assert_array_equal(xs, later.take(32).xs[-1])

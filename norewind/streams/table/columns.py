@@ -3,7 +3,7 @@
 import calendar
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -13,8 +13,11 @@ from norewind.streams.stream import BadRow
 # How the values of a column are read.
 Kind = Literal["number", "boolean", "category", "time"]
 
-# The number of different values of a column that are distinguished; all others are treated as one.
+# The number of classes that are distinguished, and of values of a column of text that have an input of their own. Any
+# other value has two of these inputs, chosen by a checksum.
 CATEGORIES = 16
+# The same for columns with more than that many values in the first rows.
+MANY_CATEGORIES = 64
 # The name of all others.
 OTHER_CATEGORY = "(another)"
 # In fewer rows, numbers that increase by one may be a coincidence.
@@ -35,6 +38,15 @@ KEPT_TIMES = 12
 MISSING_WORDS = frozenset(["", "na", "nan", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
 MAX_NUMBER = 3e38
+
+
+def has_many_values(values: Iterable[Any]) -> bool:
+    """Return whether a column of text has so many values in the first rows that it needs more inputs.
+
+    Args:
+        values: the values, as they were sent.
+    """
+    return len({category_of(value) for value in values if not is_missing(value)}) > CATEGORIES
 
 
 class InferredKind(NamedTuple):

@@ -13,6 +13,7 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import StreamError
+from norewind.streams.table.category_inputs import write_category
 from norewind.streams.table.column_statistics import (
     COUNT,
     FIRST,
@@ -38,8 +39,8 @@ LEARN, PREVIEW, EXTRAPOLATE = range(3)
 class TableLayout(NamedTuple):
     """How the columns in use become inputs and targets.
 
-    The inputs are, in this order: the numbers; the categories, each as a group of 0s and 1s; the cycles of times, each
-    as cosine and sine; and with `before`, the latest targets of the previous rows.
+    The inputs are, in this order: the numbers; the categories, each as a group (see `write_category`); the cycles of
+    times, each as cosine and sine; and with `before`, the latest targets of the previous rows.
 
     Attributes:
         columns: the number of columns: those in use, followed by the time since the previous row for each of `times`.
@@ -56,6 +57,7 @@ class TableLayout(NamedTuple):
         classes: whether the targets are classes, which are not standardised.
         before: whether the latest targets of the previous rows are inputs too.
         planned: the columns that are known in advance.
+        category_inputs: the number of inputs of each of `categories`.
     """
 
     columns: int
@@ -71,12 +73,13 @@ class TableLayout(NamedTuple):
     classes: bool
     before: bool
     planned: np.ndarray = np.zeros(0, np.int64)
+    category_inputs: np.ndarray = np.zeros(0, np.int64)
 
     @property
     def width(self) -> int:
         """The number of inputs in a row."""
         before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
-        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before
+        return len(self.numbers) + int(self.category_inputs.sum()) + 2 * len(self.cycles) + before
 
 
 class SeriesStatistics(NamedTuple):
@@ -314,12 +317,11 @@ def write_inputs(layout, known, row, x):
     for column in layout.numbers:
         x[place] = input_of(layout, known, row, column)
         place += 1
-    for column in layout.categories:
+    for k in range(len(layout.categories)):
         # Categories have no mean.
-        value = filled(known, row, column, True) if layout.fill_with_latest else row[column]
-        for category in range(CATEGORIES):
-            x[place] = 1.0 if value == category else 0.0
-            place += 1
+        column, size = layout.categories[k], layout.category_inputs[k]
+        write_category(filled(known, row, column, True) if layout.fill_with_latest else row[column], size, x, place)
+        place += size
     for k in range(len(layout.cycles)):
         value = filled(known, row, layout.cycles[k], layout.fill_with_latest)
         angle = 2 * math.pi * (value % layout.periods[k]) / layout.periods[k]
