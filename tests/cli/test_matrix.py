@@ -189,7 +189,7 @@ def served(run, source, rest, folder) -> bool:
     incoming = IncomingRows(100)
 
     def begin(training):
-        model = (SeriesModel if settings.key is None else KeyedModel)(training)
+        model = (SeriesModel if settings.key is None else KeyedModel)(training, settings)
         needed = {name: value for name, value in rest[0].items() if name in model.stream.used_columns}
         for one in (rest[0], needed):
             assert len(model.answers([model.stream.read_back(one)[0]])) == 1

@@ -93,7 +93,8 @@ class RowStream(SourceStream):
             self.steps = scaling.steps_of(horizon, steps)
             self.horizon, self._source = self.steps[-1], source
             self._reader, self._read_options = RowReader(source, read_options), read_options
-            self.inputs, self.targets = list(inputs or []), list(targets or [])
+            self.inputs = [*dict.fromkeys((*inputs, *read_options.known_future))] if inputs else []
+            self.targets = list(targets or [])
             self._copied, self._standardise = list(copy), standardise
             self.outlook = Outlook()
             self._plan = np.zeros((0, len(read_options.known_future)))  # of the next rows
