@@ -156,9 +156,7 @@ def loss_description(settings: Settings) -> LossDescription:
 def _source(settings: Settings, continues: bool, stop: Callable[[], bool], report: Callable[[str], None]) -> BaseSource:
     if settings.source.endswith(PARQUET) and settings.has_rows:
         if settings.kind != DICT_FORMAT:
-            raise SettingsError(
-                f"format is {settings.format!r}, but {settings.source} is a Parquet file. Leave it out."
-            )
+            raise SettingsError(f"format is {settings.format!r}, but {settings.source} is Parquet. Leave format out.")
         return ParquetRows(settings.source, continues=continues, stop=stop)
     if not settings.source.startswith(SCHEME):
         unpack = settings.has_rows and settings.source.endswith(GZIPPED)

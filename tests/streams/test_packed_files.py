@@ -117,7 +117,7 @@ def test_parquet_names_the_package_that_it_needs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("norewind.streams.table.parquet.find_spec", lambda name: None)
     code = norewind("train", tmp_path / "rows.parquet", *OPTIONS, "--out", tmp_path / "run")
     assert_rejected(capsys, code, "the package polars is not installed: run pip install '.[parquet]'")
-    assert_rejected(capsys, norewind("train", tmp_path / "rows.parquet", "--format", "csv"), "is a Parquet file")
+    assert_rejected(capsys, norewind("train", tmp_path / "rows.parquet", "--format", "csv"), "is Parquet")
 
 
 @pytest.mark.parametrize(
