@@ -93,7 +93,7 @@ METHODS: dict[str, Radii] = {
 
 
 def own_bounds(values: np.ndarray, forecasts: np.ndarray) -> np.ndarray:
-    """Return our bounds around these forecasts (rows, 2). Errors count in deviations of the rows that are not scored."""
+    """Return our bounds around these forecasts (rows, 2). Errors are in deviations of the rows before any is scored."""
     mean, deviation = values[:BURN_IN].mean(), values[:BURN_IN].std()
     scaled, made = ((part[:, None] - mean) / deviation for part in (values, forecasts))
     learner = IntervalLearner(LeastSquares(1, 1, steps=(1,)), [1 - MISSES], targets=1)
