@@ -13,7 +13,7 @@ import msgspec
 
 from norewind.streams.base_source import MAX_LINE_BYTES
 from norewind.streams.stream import BadRow
-from norewind.streams.table.columns import at, leaves
+from norewind.streams.table.columns import nested_value, nested_values
 from norewind.streams.table.conversion import Getter
 
 # The names of `FORMATS`.
@@ -132,7 +132,7 @@ class LineFormat(ABC):
             BadRow: the names cannot be used; the message ends with a remedy.
         """
         try:
-            names = dict.fromkeys(name for row in rows for name, _ in leaves(row))
+            names = dict.fromkeys(name for row in rows for name, _ in nested_values(row))
         except BadRow as problem:
             raise BadRow(f"{problem}. Leave some out, or put them into a list inside a column") from None
         for name in names:
@@ -148,7 +148,7 @@ class LineFormat(ABC):
             column: the name of the column.
             place: its index among all columns.
         """
-        return (lambda row: at(row, column)) if "." in column else (lambda row: row.get(column))
+        return (lambda row: nested_value(row, column)) if "." in column else (lambda row: row.get(column))
 
     def from_dicts(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Sequence[Any]:
         """Return rows from elsewhere in the form of parsed rows.
@@ -211,7 +211,7 @@ class CsvLines(LineFormat):
         return [[row.get(name) for name in columns] for row in rows]
 
     def write(self, row: dict[str, Any], columns: Sequence[str]) -> tuple[dict[str, Any], str]:
-        text, row = io.StringIO(), {name: _csv_field(at(row, name)) for name in columns}
+        text, row = io.StringIO(), {name: _csv_field(nested_value(row, name)) for name in columns}
         csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerow(row.values())
         return row, text.getvalue()
 
