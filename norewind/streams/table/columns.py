@@ -32,6 +32,7 @@ UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
 LIST_INDEX = re.compile("0|[1-9][0-9]{0,9}")
 # Dates that begin with the day or the month; which of the two is ambiguous.
 YEAR_LAST = re.compile(r"[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}([ T,].*)?")
+NOT_YEAR_FIRST = "which must be written year first, as 2024-05-31"
 DECIMAL_COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
 # The number of latest times that are kept.
 KEPT_TIMES = 12
@@ -89,7 +90,7 @@ def infer_kind(values: list[Any]) -> InferredKind:
     if sum(bool(DECIMAL_COMMA.fullmatch(str(value).strip())) for value in present) > most:
         return InferredKind("category", f"text: {present[0]!r} uses a decimal comma; a decimal point is required")
     if sum(bool(YEAR_LAST.fullmatch(str(value).strip())) for value in present) > most:
-        return InferredKind(None, f"dates such as {present[0]!r}, which must be written year first, as 2024-05-31")
+        return InferredKind(None, f"dates such as {present[0]!r}, {NOT_YEAR_FIRST}")
     return InferredKind("category", "text")
 
 

@@ -18,6 +18,8 @@ from norewind.streams.table.conversion import Getter
 
 # The names of `FORMATS`.
 FormatName = Literal["csv", "jsonl"]
+# Delimiters other than the comma that are common in CSV files.
+DELIMITERS = ";\t|"
 JSON_DECODER = msgspec.json.Decoder(dict[str, Any])
 # A field with quotes may be as long as one without.
 csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_LINE_BYTES))
@@ -184,7 +186,9 @@ class CsvLines(LineFormat):
     def parse(self, text: str, columns: Sequence[str]) -> list[str]:
         fields = self._fields(text)
         if columns and len(fields) != len(columns):
-            raise BadRow(f"it has {len(fields)} fields, but there are {len(columns)} columns")
+            raise BadRow(
+                f"it has {len(fields)} fields, but there are {len(columns)} columns{_other_delimiter(columns)}"
+            )
         return fields
 
     def parse_lines(self, lines: Sequence[bytes], columns: Sequence[str]) -> list[list[str]]:
@@ -218,6 +222,12 @@ class CsvLines(LineFormat):
             return next(csv.reader([text], delimiter=self._delimiter, strict=True))
         except csv.Error as error:
             raise BadRow(f"its quotes do not match ({error}); a quoted field cannot contain a line break") from None
+
+
+def _other_delimiter(columns: Sequence[str]) -> str:
+    """Return a hint if the header seems to have another delimiter; otherwise nothing."""
+    sign = next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
+    return f": the header has {sign!r} between its parts, so pass delimiter={json.dumps(sign)}" if sign else ""
 
 
 def _csv_field(value: Any) -> Any:

@@ -144,11 +144,8 @@ class RowStream(SourceStream):
                 self.outlook = calendar_outlook(first[clock], self._read_options.holidays)
                 if self.outlook.entries and clock in self._cycles:
                     self._cycles[clock] = []  # the calendar is more informative than the cycles of the latest row
-        elif clock is not None:
-            self.warning = (
-                f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
-                "order of the source. Sort them or, if they belong to several series, name the column of the keys."
-            )
+        else:
+            self.warning = choice.time_warning(seen, clock)
         self.outlook = self.outlook._replace(columns=planned)
         if self._read_options.holidays and "holiday" not in self.outlook.entries:
             raise StreamError(
