@@ -207,7 +207,7 @@ class Forecaster(ForecastingModel):
         plan = None if known_future is None else iterate_rows(known_future)
         result = forecast_next_rows(self.settings, training, rows, plan)
         if warn and result.warning:
-            warnings.warn(result.warning, stacklevel=4)  # of the caller of forecast
+            warnings.warn(result.warning, stacklevel=5)  # of the caller of forecast
         return result.entries
 
     def _value(self, values: dict[str, Any]) -> Any:
