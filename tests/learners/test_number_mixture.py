@@ -12,7 +12,7 @@ from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear, init_linear
 from norewind.learners.mixture import Member
-from norewind.learners.number_mixture import ERROR_LIMIT, RULES, NumberMixture, linear_models
+from norewind.learners.number_mixture import ERROR_LIMIT, FEW_OTHERS, RULES, NumberMixture, linear_models
 from norewind.learners.seasons import init_seasons, observe_row
 from norewind.testing import check_learner
 
@@ -276,6 +276,15 @@ def test_models_of_many_columns_have_fewer_lags():
         (168, 8),
     ]
     assert {(model.lags, model.others) for model in linear_models(200, 1, 0)} == {(0, 1), (0, 0)}
+
+
+def test_a_small_budget_limits_the_rows_of_other_inputs_but_not_of_the_targets():
+    chosen, few = linear_models(2, 1, 1), linear_models(2, 1, 1, few=True)
+    assert [model.lags for model in few] == [model.lags for model in chosen]
+    assert max(model.others for model in chosen) == 84
+    assert max(model.others for model in few) == FEW_OTHERS
+    assert linear_models(2, 2, 2, few=True) == linear_models(2, 2, 2)  # all inputs are targets
+    assert linear_models(2, 1, 0, few=True) == linear_models(2, 1, 0)  # there is nothing but other inputs
 
 
 @pytest.mark.parametrize("scale", [1, 10_000])
