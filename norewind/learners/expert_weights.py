@@ -44,7 +44,7 @@ def init_performance(experts: int, outputs: int) -> Performance:
 
 
 @kernel
-def update_performance(performance, due, targets, row_weight):
+def update_performance(performance, due, targets, row_weight=ROW_WEIGHT):
     """Update the experts' variances and recent_losses from targets.
 
     An expert is a Gaussian density with the variance of its errors so far. Its errors are limited, since after an
@@ -55,7 +55,7 @@ def update_performance(performance, due, targets, row_weight):
         performance: the performance of the experts, changed in place.
         due: the experts' forecasts of these targets (experts, outputs); NaN means none.
         targets: the targets; NaN means unknown.
-        row_weight: the weight of the row in the recent_losses, such as `ROW_WEIGHT`.
+        row_weight: the weight of the row in the recent_losses.
     """
     experts, outputs = due.shape
     values, kept, weight = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)

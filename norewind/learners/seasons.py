@@ -47,16 +47,16 @@ class Seasons(NamedTuple):
     changed: np.ndarray
 
 
-def init_seasons(columns: int, periods: Sequence[int] = (), longest: int = LONGEST_PERIOD) -> Seasons:
+def init_seasons(columns: int, periods: Sequence[int] = ()) -> Seasons:
     """Return the seasons of a series without rows.
 
     Args:
         columns: the number of columns.
         periods: at most two periods to start from, such as those of its times. They are replaced when others are found.
-        longest: the longest period that is found.
     """
     start = np.zeros(SEASONS, np.int64)
     start[: len(periods)] = sorted(periods)
+    longest = LONGEST_PERIOD
     latest = np.zeros((min(columns, COLUMNS), 2 * longest))
     return Seasons(start, np.zeros(longest + 1), latest, np.zeros(2, np.int64), np.zeros(SEASONS, np.int64))
 

@@ -20,6 +20,7 @@ from norewind.training.registry import AUTO_WINDOW
 # Modules for only one kind of stream are imported where they are used, since kernels take time to import.
 if TYPE_CHECKING:
     from norewind.learners.class_mixture import ClassMixture
+    from norewind.learners.key_mixture import KeyMixture
     from norewind.learners.number_mixture import NumberMixture
     from norewind.learners.symbol_mixture import SymbolMixture
     from norewind.training.open_stream import StreamShape
@@ -43,8 +44,6 @@ LRU_UNITS = 32
 # Least squares for the rows of one key, and the periods of its rules. They are fewer than those of a single series,
 # since every key keeps so many past values, and has to choose among them in few rows.
 KEY_PERIODS = (7, 12, 24)
-# The weight of a row in the records of a key's experts: with few rows, each has to count.
-KEY_ROW_WEIGHT = 1.0
 KEY_LAGS = 8
 KEY_FORGETTING = 0.9998
 KEY_LIMIT = 5.0
@@ -175,7 +174,7 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
     return learner, learner.init()
 
 
-def series_of_key(shape: "StreamShape") -> tuple["NumberMixture", Any]:
+def series_of_key(shape: "StreamShape") -> tuple["KeyMixture", Any]:
     """Return a learner of the series of one key, and its run: simple rules, and least squares on the latest rows.
 
     A single key has few rows. Least squares learns from tens of them what a network learns
@@ -184,17 +183,17 @@ def series_of_key(shape: "StreamShape") -> tuple["NumberMixture", Any]:
     Args:
         shape: the inputs, targets and steps of the stream.
     """
+    from norewind.learners.key_mixture import KeyMixture
     from norewind.learners.linear import Linear
-    from norewind.learners.number_mixture import NumberMixture, RuleChoice
 
-    rules = [(0, 0), *((period, 0) for period in shape.periods or KEY_PERIODS)]
-    learner = NumberMixture(
+    learner = KeyMixture(
         shape.inputs,
         shape.targets,
         steps=shape.steps,
-        models=[Linear(KEY_LAGS, KEY_FORGETTING, others=KEY_LAGS)],
+        model=Linear(KEY_LAGS, KEY_FORGETTING),
+        limit=KEY_LIMIT,
         known=shape.known,
-        choice=RuleChoice(rules, longest=0, row_weight=KEY_ROW_WEIGHT),
+        periods=shape.periods or KEY_PERIODS,
     )
     return learner, learner.init()
 
