@@ -221,7 +221,7 @@ def test_holidays_are_those_of_the_package(monkeypatch):
 def test_a_message_names_the_package_of_holidays(frame, monkeypatch):
     holidays_of_year.cache_clear()
     monkeypatch.setitem(sys.modules, "holidays", None)
-    with pytest.raises(StreamError, match="pip install 'norewind\\[holidays\\]'"):
+    with pytest.raises(StreamError, match="pip install '.\\[holidays\\]'"):
         Forecaster(targets="load", holidays="DE").fit(frame)
 
 
