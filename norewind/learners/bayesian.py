@@ -107,7 +107,11 @@ class BayesMixture:
         return out
 
     def weights(self, run: BayesMixtureRun) -> np.ndarray:
-        """Return the weights of the experts."""
+        """Return the weights of the experts.
+
+        Args:
+            run: the run.
+        """
         return np.exp(run.log_weights)
 
     def _checked(self, losses: ArrayLike) -> np.ndarray:

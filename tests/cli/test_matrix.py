@@ -13,7 +13,7 @@ from pairwise import all_pairs, pairs_of
 from run_folders import everything, norewind
 
 from norewind.errors import NorewindError
-from norewind.serving.queues import Incoming
+from norewind.serving.queues import IncomingRows
 from norewind.serving.row_model import KeyedModel, SeriesModel
 from norewind.serving.service import settings_to_serve
 from norewind.storage.checkpoint import checkpoints
@@ -192,7 +192,7 @@ def served(run, source, rest, folder) -> bool:
     except NorewindError:
         write_stream(folder, source, ROWS)
         return True
-    incoming = Incoming(100)
+    incoming = IncomingRows(100)
 
     def begin(training):
         model = (SeriesModel if settings.key is None else KeyedModel)(training, settings)
