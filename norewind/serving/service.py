@@ -15,7 +15,7 @@ from norewind.errors import Diverged
 from norewind.serving.bodies import RequestError, busy_error
 from norewind.serving.forecast_requests import ForecastRequest, LearnerRequests
 from norewind.serving.late_labels import LateLabels
-from norewind.serving.page_feed import PageFeed, about
+from norewind.serving.page_content import PageContent, about
 from norewind.serving.queues import IncomingRows, PredictionQueue, seconds_per_row
 from norewind.serving.row_model import KeyedModel, RowModel, SeriesModel, rows_so_far
 from norewind.storage.checkpoint import Writer, samples_of
@@ -60,7 +60,7 @@ class Service:
         problem: why the run no longer learns; None while it does.
         error: the exception that ended learning, other than divergence.
         model: the answers of the run.
-        feed: the content of the live page.
+        page: the content of the live page.
         loop: the event loop, set when it starts.
         streams: the tasks that read the bodies of open streams.
     """
@@ -76,7 +76,7 @@ class Service:
         self._settings = settings_to_serve(folder)
         self._max_unlabeled = max_unlabeled
         self._drain_seconds = drain_seconds
-        self.feed = PageFeed(about(folder), read_log(folder / METRICS), self.status)
+        self.page = PageContent(about(folder), read_log(folder / METRICS), self.status)
         self.incoming = IncomingRows(max_queue)
         self.accepted = self.learned = self.durable = self.predicted = 0
         self.problem: str | None = None
@@ -109,7 +109,7 @@ class Service:
     def _learn(self) -> None:
         hooks = Hooks(
             begin=self._begin,
-            metrics=lambda line: self._call_soon(self.feed.add_metrics, line),
+            metrics=lambda line: self._call_soon(self.page.add_metrics, line),
             checkpoint=self._note_checkpoint,
             predictions=self._publish,
             should_stop=self._should_stop,
@@ -175,7 +175,7 @@ class Service:
     # In the event loop.
 
     def _add_rows(self, entries: list[dict[str, Any]]) -> None:
-        self.feed.add_rows(entries)
+        self.page.add_rows(entries)
         for entry in entries:
             if answer := self._answers.pop(entry["sample"], None):
                 answer.set_result(entry)
@@ -340,7 +340,7 @@ class Service:
 
     def end(self) -> None:
         """End requests that would not end on their own. Lines that were already sent are still answered."""
-        self.feed.end()
+        self.page.end()
         for task in self.streams:
             task.cancel()
 
