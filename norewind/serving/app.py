@@ -58,6 +58,7 @@ def application(page: PageContent, token: str | None = None, service: Service | 
         posts = {"/predict": predict, "/learn": learn, "/stream": stream}
         routes += [Route(path, partial(answer, service), methods=["POST"]) for path, answer in posts.items()]
         routes.append(Route("/forecast", partial(forecast, service), methods=["GET", "POST"]))
+        routes.append(Route("/explain", partial(explain, service)))
         routes.append(Route("/metrics", partial(metrics, service, access.counts)))
     folder = resources.files("norewind.serving") / "page"
     for path, kind in PAGE_TYPES.items():
@@ -121,11 +122,34 @@ async def forecast(service: Service, request: Request) -> Response:
         body = decode_forecast(await read_body(request))
         wanted = ForecastRequest(body.steps, body.key, body.known_future)
     else:
-        steps = request.query_params.get("steps")
-        if steps is not None and not (steps.isascii() and steps.isdigit() and len(steps) < 10):
-            raise RequestError(400, "steps must be a whole number.")
-        wanted = ForecastRequest(None if steps is None else int(steps), request.query_params.get("key"))
+        wanted = ForecastRequest(number_in(request, "steps"), request.query_params.get("key"))
     return JsonAnswer({"rows": await service.forecast(wanted)})
+
+
+async def explain(service: Service, request: Request) -> Response:
+    """`GET /explain?step=24`: explain the latest forecast, by default that of the nearest step.
+
+    Args:
+        service: explains it.
+        request: how many rows ahead the forecast is.
+    """
+    return JsonAnswer(await service.explain(number_in(request, "step")))
+
+
+def number_in(request: Request, name: str) -> int | None:
+    """Return a number in the query of a request; None if there is none.
+
+    Args:
+        request: the request.
+        name: the name of the number.
+
+    Raises:
+        RequestError: it is not a whole number.
+    """
+    text = request.query_params.get(name)
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise RequestError(400, f"{name} must be a whole number.")
+    return None if text is None else int(text)
 
 
 async def learn(service: Service, request: Request) -> Response:

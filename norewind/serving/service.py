@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from norewind.errors import Diverged
 from norewind.serving.bodies import RequestError, busy_error
-from norewind.serving.forecast_requests import ForecastRequest, ForecastRequests
+from norewind.serving.forecast_requests import ForecastRequest, LearnerRequests
 from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_content import PageContent, about
 from norewind.serving.queues import IncomingRows, PredictionQueue, seconds_per_row
@@ -83,7 +84,7 @@ class Service:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.streams: set[asyncio.Task] = set()
         self._answers: dict[int, asyncio.Future] = {}
-        self._forecasts = ForecastRequests()
+        self._requests = LearnerRequests()
         self._ready = threading.Event()
         self._stop = threading.Event()
         self._writer: Writer | None = None
@@ -150,7 +151,7 @@ class Service:
             raise self._save_error
         if self._writer:
             self._writer.check()
-        self._forecasts.answer_all(self.model.forecast, self._call_soon)
+        self._requests.answer_all(self._call_soon)
         return self._stop.is_set()
 
     def _publish(self, entries: list[dict[str, Any]]) -> None:
@@ -183,7 +184,7 @@ class Service:
         for answer in self._answers.values():
             answer.set_result(ENDED_ANSWER)
         self._answers.clear()
-        self._forecasts.end()
+        self._requests.end()
 
     def _future_answer(self, number: int) -> asyncio.Future:
         """Return the future answer to an accepted row. Several tasks may await it, so it must not be cancelled."""
@@ -250,11 +251,24 @@ class Service:
         if self.problem or not self._thread.is_alive():
             raise RequestError(503, f"the run no longer learns: {self.problem}")
         if self._settings.key is None and wanted.key is None:
-            return await self._forecasts.ask(wanted)
+            return await self._requests.ask(partial(self.model.forecast, wanted))
         try:
             return self.model.forecast(wanted)
         except SettingsError as error:
             raise RequestError(400, str(error)) from None
+
+    async def explain(self, step: int | None) -> dict[str, Any]:
+        """Explain the latest forecast; see `explain_training`.
+
+        Args:
+            step: how many rows ahead it is; None for the nearest step.
+
+        Raises:
+            RequestError: the run cannot be explained, no longer learns, or is too busy.
+        """
+        if self.problem or not self._thread.is_alive():
+            raise RequestError(503, f"the run no longer learns: {self.problem}")
+        return await self._requests.ask(partial(self.model.explain, list(self.feed.metrics), step))
 
     def learn(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> int:
         """Accept rows to learn from, all or none.
