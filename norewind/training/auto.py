@@ -104,6 +104,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         known=shape.known,
         gaussian=gaussian,
         periods=[period for period in shape.periods if period <= LONGEST_PERIOD],
+        scales=shape.scales,
     )
     return learner, learner.init()
 

@@ -12,6 +12,8 @@ from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear, init_linear
 from norewind.learners.mixture import Member
 from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture, linear_models
+from norewind.learners.regrets import allowed_after, huber_loss
+from norewind.learners.rescaling import MOST_GROWTH
 from norewind.learners.seasons import init_seasons, observe_row
 from norewind.testing import check_learner
 
@@ -71,6 +73,7 @@ def plain_loop(xs, targets, steps):
     others = Given(steps).outputs.reshape(1_000, 2, -1)
     periods = periods_of(xs)
     rules = [plain_rule(xs, steps, period_of(rule, periods), rule[1]) for rule in RULES]
+    rules = [clipped_to_past(rule[:, None], xs)[:, 0] for rule in rules]
     experts = [np.zeros_like(rules[0]), *rules]
     for model in MODELS:
         if model.season or model.differences:
@@ -80,12 +83,20 @@ def plain_loop(xs, targets, steps):
         else:
             experts.append(plain_linear(model, xs, targets, steps))
     experts += [others[: len(xs), 0], others[: len(xs), 1]]
-    forecasts = np.stack(experts, axis=1).astype(np.float32)
+    forecasts = clipped_to_past(np.stack(experts, axis=1), xs).astype(np.float32)
     mixed = [
         plain_mixture(forecasts[:, :, column], targets[:, column], steps[column // 2])
         for column in range(targets.shape[1])
     ]
     return np.stack(mixed, axis=1)
+
+
+def clipped_to_past(forecasts, xs):
+    """Clip forecasts (rows, experts, steps × 2) to three times the range so far."""
+    lowest, highest = np.minimum.accumulate(xs.astype(float)), np.maximum.accumulate(xs.astype(float))
+    margin, steps = np.maximum(highest - lowest, 1), forecasts.shape[2] // 2
+    ends = (np.tile(end, steps)[:, None] for end in (lowest - margin, highest + margin))
+    return np.clip(forecasts, *ends)
 
 
 def periods_of(xs):
@@ -158,24 +169,32 @@ def plain_change(values, t, period, differences):
 def plain_mixture(forecasts, targets, step):
     """Mix the experts' forecasts of one step and target, (rows, experts); NaN means that there is none."""
     spread, record, count = np.ones(forecasts.shape[1]), np.zeros(forecasts.shape[1]), np.zeros(forecasts.shape[1])
+    totals, squares = np.zeros(forecasts.shape[1] + 1), np.zeros(forecasts.shape[1] + 1)
     record[1] = -2 * FIRST_WEIGHT
-    mixed = []
+    arms, mixed = [], []
     for t, target in enumerate(targets):
-        before = record
-        if t >= step:
-            due = forecasts[t - step]
-            if not np.isnan(target):
-                count = count + 1
-                errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * spread)
-                spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
-                record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
-            absent = np.isnan(due)
-            spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
-            count = np.where(absent, 0, count)
         # Forecasts of the row itself come first.
-        used = record if step else before
-        weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(used - np.nanmin(used)) / 2))
-        mixed.append(weights @ np.nan_to_num(forecasts[t]) / weights.sum())
+        for moment in ("learn", "forecast") if step else ("forecast", "learn"):
+            if moment == "forecast":
+                weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(record - np.nanmin(record)) / 2))
+                average = weights @ np.nan_to_num(forecasts[t]) / weights.sum()
+                arms.append(np.append(forecasts[t], average))
+                over = np.where(np.isnan(arms[t]), 0, totals - allowed_after(step) * np.sqrt(squares)).clip(0)
+                mixed.append(over @ np.nan_to_num(arms[t]) / over.sum() if over.any() else average)
+            elif t >= step:
+                due = forecasts[t - step]
+                if not np.isnan(target):
+                    largest = 5 * np.sqrt(spread[0])
+                    losses = [huber_loss(one - target, largest) for one in (*arms[t - step], mixed[t - step])]
+                    regrets = np.nan_to_num(losses[-1] - np.array(losses[:-1]))
+                    totals, squares = totals + regrets, squares + regrets**2
+                    count = count + 1
+                    errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * spread)
+                    spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
+                    record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
+                absent = np.isnan(due)
+                spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
+                count = np.where(absent, 0, count)
     return mixed
 
 
@@ -213,6 +232,41 @@ def test_all_steps_together_equal_separate_mixtures():
         alone = learner((step,), member=False)
         _, _, (own, _) = alone.scan(alone.init(), xs, xs, outputs=True)
         np.testing.assert_array_equal(made[:, 2 * place : 2 * place + 2], own)
+
+
+def scaled(values, steps, means, deviations):
+    """Return inputs and targets standardised by the given scales of each row, with these as the last inputs."""
+    means, deviations = means.astype(np.float32), deviations.astype(np.float32)
+    xs = np.concatenate(
+        [
+            (values - means) / deviations,
+            *(np.stack([means, 0 * means, deviations], 2).reshape(-1, 2, 3).transpose(1, 0, 2)),
+        ],
+        1,
+    )
+    targets = np.full((len(values), 2 * len(steps)), np.nan)
+    for place, step in enumerate(steps):
+        targets[step:, 2 * place : 2 * place + 2] = (values[step:] - means[:-step]) / deviations[:-step]
+    return xs.astype(np.float32), targets.astype(np.float32)
+
+
+@pytest.mark.parametrize("largest", [1.2, 30])
+def test_how_rows_are_standardised_changes_no_forecast(largest):
+    rng, made = np.random.default_rng(3), []
+    values, means = waves(200).astype(float) + 2, rng.uniform(-0.2, 0.2, (200, 2))
+    for factor in (1, largest):
+        # The second time, the deviation grows after the experts have learned.
+        deviations = np.where(np.arange(200)[:, None] < 60, 1, factor) * np.ones(2)
+        mixture = NumberMixture(2, 2, steps=STEPS, models=MODELS, known=(0, 1), scales=6)
+        xs, targets = scaled(values, STEPS, means, deviations)
+        _, _, (forecasts, _) = mixture.scan(mixture.init(), xs, targets, outputs=True)
+        made.append(forecasts * np.tile(deviations, len(STEPS)) + np.tile(means, len(STEPS)))
+    np.testing.assert_allclose(made[0][:60], made[1][:60], atol=1e-5)
+    if largest < MOST_GROWTH:
+        np.testing.assert_allclose(made[0], made[1], atol=1e-4)
+    # Other units change which inputs and errors are cut, and rounding, but hardly the forecasts.
+    errors = [np.abs(one[100:-1, :2] - values[101:]).mean() for one in made]
+    assert max(errors) < 1.02 * min(errors)
 
 
 def test_no_target_is_read_before_it_is_due():

@@ -172,8 +172,7 @@ class RowStream(SourceStream):
         def inputs_of(*kinds: Kind) -> list[int]:
             return [index[name] for name in self.inputs if self.kinds[name] in kinds]
 
-        numbers, times = inputs_of("number", "boolean"), inputs_of("time")
-        targets = [index[name] for name in self.targets]
+        numbers, times, targets = inputs_of("number", "boolean"), inputs_of("time"), [index[n] for n in self.targets]
         self._reader.conversion = Conversion(
             self._reader.getters,
             self.kinds,
@@ -201,6 +200,7 @@ class RowStream(SourceStream):
             classes=self._read_options.classes,
             before=self._read_options.previous_targets and self.horizon == 0,
             planned=_array([index[name] for name in self.outlook.columns]),
+            with_scales=self._read_options.with_scales and self.horizon > 0 and set(targets) <= set(numbers),
         )
         self._reader.plan(self.targets, self.horizon)
         self.width = self.layout.width + (1 + len(self.steps)) * self.outlook.width

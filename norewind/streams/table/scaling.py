@@ -19,10 +19,12 @@ from norewind.streams.table.column_statistics import (
     LATEST,
     MEAN,
     MIN_VALUES,
+    SCALES,
     STATISTICS,
     deviation_of,
     filled,
     observe,
+    write_scale_inputs,
 )
 from norewind.streams.table.columns import CATEGORIES, DAY, MAX_NUMBER
 
@@ -56,6 +58,7 @@ class TableLayout(NamedTuple):
         classes: whether the targets are classes, which are not standardised.
         before: whether the latest targets of the previous rows are inputs too.
         planned: the columns that are known in advance.
+        with_scales: whether the last inputs say by what the targets among the inputs are standardised: see `SCALES`.
     """
 
     columns: int
@@ -71,12 +74,14 @@ class TableLayout(NamedTuple):
     classes: bool
     before: bool
     planned: np.ndarray = np.zeros(0, np.int64)
+    with_scales: bool = False
 
     @property
     def width(self) -> int:
         """The number of inputs in a row."""
         before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
-        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before
+        scales = len(self.targets) * SCALES if self.with_scales else 0
+        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before + scales
 
 
 class SeriesStatistics(NamedTuple):
@@ -325,6 +330,8 @@ def write_inputs(layout, known, row, x):
         angle = 2 * math.pi * (value % layout.periods[k]) / layout.periods[k]
         x[place], x[place + 1] = math.cos(angle), math.sin(angle)
         place += 2
+    if layout.with_scales:
+        write_scale_inputs(known, layout.targets, layout.standardise, x, place)
 
 
 @kernel
