@@ -102,22 +102,22 @@ def explain_numbers(
 
 
 def _scales(run: "NumberMixtureRun") -> np.ndarray:
-    """Return the scales of `PastValues` for every output (4, outputs)."""
+    """Return the scales of `PastValues` for every output (5, outputs)."""
     outputs, scales = run.waiting.shape[2], run.past.scales
     # Without the past of the targets, all are in the units of the rows.
-    scales = scales if scales.shape[1] else np.array([[0.0], [1.0], [0.0], [1.0]])
+    scales = scales if scales.shape[1] else np.array([[0.0], [1.0], [0.0], [1.0], [0.0]])
     return np.tile(scales, outputs // scales.shape[1])
 
 
 def _in_fixed_units(parts: Divided, run: "NumberMixtureRun") -> Divided:
     """Convert the parts of a forecast as `convert` does the forecast. The constant part takes up the means."""
-    mean, deviation, fixed_mean, fixed_deviation = _scales(run)
+    mean, deviation, fixed_mean, fixed_deviation, _ = _scales(run)
     return _converted(parts, deviation / fixed_deviation, (mean - fixed_mean) / fixed_deviation)
 
 
 def _in_reported_units(parts: Divided, run: "NumberMixtureRun") -> Divided:
     """Convert the parts of a forecast as `convert_back` does the forecast. The constant part takes up the means."""
-    mean, deviation, fixed_mean, fixed_deviation = _scales(run)
+    mean, deviation, fixed_mean, fixed_deviation, _ = _scales(run)
     return _converted(parts, fixed_deviation / deviation, (fixed_mean - mean) / deviation)
 
 
@@ -144,7 +144,7 @@ def divided_forecasts(
         The number of each of these experts, and its parts: their values for all outputs add up to its forecast.
     """
     outputs, rules = run.waiting.shape[2], len(plan.rules)
-    mean, _, fixed_mean, fixed_deviation = _scales(run)
+    mean, _, fixed_mean, fixed_deviation, _ = _scales(run)
     yield 0, [(ForecastPart(), (mean - fixed_mean) / fixed_deviation)]
     of_rules = [_parts_of_rule(plan, run, rule, row, outputs) for rule in range(rules)]
     yield from ((1 + rule, parts) for rule, parts in enumerate(of_rules))
@@ -162,7 +162,7 @@ def _parts_of_rule(
     if period < 0:
         period = int(run.seasons.periods[-period - 1]) or row + 1
     past, width, parts = run.past.values, len(plan.known), []
-    mean, _, fixed_mean, fixed_deviation = _scales(run)
+    mean, _, fixed_mean, fixed_deviation, _ = _scales(run)
     if period > row:
         return []
     for output in range(outputs):

@@ -23,10 +23,12 @@ from norewind.learners.linear import (
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
 from norewind.learners.past_values import (
+    FIRST_ROWS,
     PastValues,
     changed,
     clip_to_past,
     init_past,
+    limited_row,
     remember_row,
     rule_name,
     write_errors,
@@ -123,12 +125,10 @@ class NumberMixtureRun(NamedTuple):
 class NumberMixture(RowMixture):
     """Forecasts rows of numbers, all steps of a horizon, by experts weighted by their recent performance.
 
-    The experts are the running mean, linear models, `members`, and, where the past of the
-    targets is known, persistence and the value one period ago, for some common periods and for
-    those that are found in the series; for steps longer than a period, the latest value that is
-    a whole number of periods older. An expert without enough rows does not count yet, and the
-    mixture starts from the last value. Every step and target has its own weights. There is
-    nothing to tune.
+    The experts are the running mean, linear models, `members`, and, where the past of the targets is known,
+    persistence and the value one period ago, for some common periods and for those that are found in the series; for
+    steps longer than a period, the latest value that is a whole number of periods older. An expert without enough rows
+    does not count yet, and the mixture starts from the last value. Every step and target has its own weights.
 
     Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`.
 
@@ -271,7 +271,7 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
         if len(plan.known) > 0:
             _remember(plan, run, row, xs[t], learns)
             if xs.shape[1] > plan.inputs:
-                write_values(run.past, row, learned)
+                write_values(run.past.scales, xs[t], plan.known, learned)
         _forecast(plan, run, row, xs[t], learned, forecasts)
         for i in range(others.shape[1]):
             forecasts[experts - others.shape[1] + i] = others[t, i]
@@ -314,7 +314,10 @@ def _remember(plan, run, row, x, learns):
     factors, summands = np.empty(len(plan.known)), np.empty(len(plan.known))
     if learns and choose_units(run.past, factors, summands):
         rescale(plan, run, factors, summands)
-    if not learns or not observe_row(run.seasons, run.past.values[row % len(run.past.values)]):
+    # Outliers among the first rows are known, and cut, when a stream has units.
+    for first in range(row if learns and row == FIRST_ROWS - 1 else 0):
+        observe_row(run.seasons, run.past.values[first])
+    if not learns or row < FIRST_ROWS - 1 or not observe_row(run.seasons, limited_row(run.past, row)):
         return
     rules = len(plan.rules)
     for rule in range(rules):

@@ -12,6 +12,8 @@ from norewind.learners.seasons import LONGEST_PERIOD
 
 # The fewest deviations by which a forecast may be outside of the values so far.
 LEAST_MARGIN = 1.0
+# A stream has no units before this row, and values are not limited.
+FIRST_ROWS = 10
 
 
 class PastValues(NamedTuple):
@@ -19,9 +21,9 @@ class PastValues(NamedTuple):
 
     Attributes:
         values: a ring of the values (rows, targets): row t is at t modulo its length.
-        ends: the lowest and the highest value so far (2, targets).
-        scales: the mean and the deviation by which the latest row is standardised, followed by those by which the
-            experts standardise (4, targets).
+        ends: the lowest and the highest value so far, followed by those before the latest row (4, targets).
+        scales: the mean and the deviation by which the latest row is standardised, those by which the experts
+            standardise, and for how many rows the former are known (5, targets).
     """
 
     values: np.ndarray
@@ -47,14 +49,17 @@ def init_past(columns: int, horizon: int) -> PastValues:
         columns: the number of targets.
         horizon: the farthest step.
     """
-    ends = np.outer([np.inf, -np.inf], np.ones(columns))
-    scales = np.outer([0.0, 1.0, 0.0, 1.0], np.ones(columns))
+    ends = np.outer([np.inf, -np.inf, np.inf, -np.inf], np.ones(columns))
+    scales = np.outer([0.0, 1.0, 0.0, 1.0, 0.0], np.ones(columns))
     return PastValues(np.zeros((horizon + LONGEST_PERIOD + 2, columns)), ends, scales)
 
 
 @kernel
 def remember_row(past, row, x, known, inputs):
     """Add a row. A missing value is that of the row before.
+
+    A value beyond the limits of forecasts is cut to them as soon as the next one is within them again: as an outlier, it
+    would come back one period later, while a series that has shifted stays beyond.
 
     Args:
         past: the past values, changed in place.
@@ -72,16 +77,36 @@ def remember_row(past, row, x, known, inputs):
             deviation = np.float64(x[inputs + 3 * i + 2])
             # A constant column has no deviation, and its inputs are 0.
             mean = mean if np.isfinite(mean) else 0.0
-            deviation = deviation if np.isfinite(deviation) and deviation > 0 else 1.0
-        scales[0, i], scales[1, i] = mean, deviation
-        value = mean + deviation * value
-        values[now, i] = value if np.isfinite(value) else (values[before, i] if row > 0 else mean)
-        ends[0, i], ends[1, i] = min(ends[0, i], values[now, i]), max(ends[1, i], values[now, i])
+            deviation = deviation if np.isfinite(deviation) else 0.0
+        scales[4, i] += 1.0 if scales[4, i] > 0 or (row >= FIRST_ROWS - 1 and deviation > 0) else 0.0
+        scales[0, i], scales[1, i] = mean, deviation if deviation > 0 else 1.0
+        value = mean + scales[1, i] * value
+        value = value if np.isfinite(value) else (values[before, i] if row > 0 else mean)
+        values[now, i] = value
+        lowest, highest = limits_of(ends[2, i], ends[3, i], scales[3, i])
+        if row >= FIRST_ROWS and lowest <= value <= highest:
+            earlier = values[before, i] = min(max(values[before, i], lowest), highest)
+            ends[0, i], ends[1, i] = min(ends[2, i], earlier), max(ends[3, i], earlier)
+        ends[2, i], ends[3, i] = ends[0, i], ends[1, i]
+        ends[0, i], ends[1, i] = min(ends[0, i], value), max(ends[1, i], value)
+
+
+@kernel
+def limits_of(lowest, highest, deviation):
+    """Return the ends of a range three times as wide as that of the values so far, with the same middle.
+
+    Args:
+        lowest: the lowest value so far.
+        highest: the highest.
+        deviation: the deviation by which the experts standardise, of which the margins are at least `LEAST_MARGIN`.
+    """
+    margin = max(highest - lowest, LEAST_MARGIN * deviation)
+    return lowest - margin, highest + margin
 
 
 @kernel
 def clip_to_past(past, forecasts):
-    """Clip forecasts to a range three times as wide as that of the values so far, with the same middle.
+    """Clip forecasts to the limits that the values so far set; see `limits_of`.
 
     Args:
         past: the past values.
@@ -90,14 +115,29 @@ def clip_to_past(past, forecasts):
     _, ends, scales = past
     columns = ends.shape[1]
     for k in range(columns):
-        lowest, highest = (ends[0, k] - scales[2, k]) / scales[3, k], (ends[1, k] - scales[2, k]) / scales[3, k]
-        margin = max(highest - lowest, LEAST_MARGIN)
-        lowest, highest = lowest - margin, highest + margin
+        lowest, highest = limits_of(ends[0, k], ends[1, k], scales[3, k])
+        lowest, highest = (lowest - scales[2, k]) / scales[3, k], (highest - scales[2, k]) / scales[3, k]
         for i in range(k, len(forecasts), columns):
             if forecasts[i] < lowest:
                 forecasts[i] = lowest
             elif forecasts[i] > highest:
                 forecasts[i] = highest
+
+
+@kernel
+def limited_row(past, row):
+    """Return the values of the latest row, cut to the limits of forecasts that the rows before it set.
+
+    Args:
+        past: the past values.
+        row: the number of the row.
+    """
+    values, ends, scales = past
+    found = values[row % len(values)].copy()
+    for i in range(len(found) if row >= FIRST_ROWS else 0):
+        lowest, highest = limits_of(ends[2, i], ends[3, i], scales[3, i])
+        found[i] = min(max(found[i], lowest), highest)
+    return found
 
 
 @kernel
