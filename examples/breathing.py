@@ -7,6 +7,7 @@ python -m examples.breathing FOLDER --quick                     # one recording,
 """
 
 import argparse
+import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
@@ -58,8 +59,11 @@ def main() -> None:
             if name in read_records(arguments.out):
                 continue
             ahead = round(float(seconds) * RATE)
+            started = time.perf_counter()
             scores = {key: study(method, rows, ahead, number) for key, rows in recordings.items()}
-            record = {"method": method, "seconds_ahead": seconds, "seed": number, "scores": scores}
+            settings = {"history": HISTORY, "hidden": HIDDEN, "rates": RATES, "clip": CLIP}
+            record = {"method": method, "seconds_ahead": seconds, "seed": number, "settings": settings}
+            record |= {"seconds": round(time.perf_counter() - started, 1), "scores": scores}
             write_record(arguments.out, name, record | versions())
             (arguments.out / "table.md").write_text(table(list(read_records(arguments.out).values())))
     print((arguments.out / "table.md").read_text())

@@ -11,7 +11,6 @@ from typing import Any
 
 from norewind.cli import main
 from norewind.errors import NorewindError
-from norewind.fleets.fleet import Fleet
 from norewind.forecasting.models import Classifier, load
 from norewind.plotting import figures
 from norewind.serving import service
@@ -19,7 +18,7 @@ from norewind.serving.bodies import RequestError
 from norewind.storage import checkpoint
 from norewind.sweeps import shards
 from norewind.sweeps.shards import shard_folders
-from norewind.training import build, train_folder
+from norewind.training import build
 from norewind.training.settings import Settings
 from tools.same_end import difference
 from tools.storm_kinds import KEYS, LEVEL, LIGHT, UORO, stream
@@ -201,13 +200,15 @@ class Saved(Kind):
 
 
 MODEL: dict[str, Any] = {"inputs": "level", "method": "snap1", "cell": "rnn", "hidden": 4, "metrics_every": 25}
+# Every run would otherwise allocate much memory for keys that do not come.
+MANY = (*KEYS, "--method", "uoro", "--resident", 50)
 TRAINED: dict[str, tuple[str, tuple]] = {
     "windows": ("text", ("--format", "text", "--method", "uoro:window=3", *UORO, *COMMON)),
     "rows": ("csv", (*LEVEL, "--horizon", 3, "--method", "uoro:window=2", *UORO, *COMMON)),
     "auto on rows": ("csv", (*LEVEL, "--horizon", 2, *COMMON)),
     "classes": ("csv", (*LIGHT, *COMMON)),
-    "fleet": ("csv", (*KEYS, "--method", "uoro", *COMMON)),
-    "shards": ("csv", (*KEYS, "--method", "uoro", "--shards", SHARDS, *COMMON)),
+    "fleet": ("csv", (*MANY, *COMMON)),
+    "shards": ("csv", (*MANY, "--shards", SHARDS, *COMMON)),
 }
 KINDS: dict[str, type[Kind]] = {**dict.fromkeys(TRAINED, Kind), "service": Served, "saved model": Saved}
 _built: dict[str, Any] = {}
@@ -220,17 +221,17 @@ def rows_in(source: Path) -> list[dict[str, Any]]:
 @contextlib.contextmanager
 def running(name: str):
     """All runs of a kind share their compiled programs: almost all of their time would be compiling."""
-    real = build.build
 
-    def shared(settings: Settings, shape: Any) -> Any:
-        if settings.key is not None:  # a fleet holds its keys itself: only the programs are the same
-            built = real(settings, shape)
-            assert isinstance(built.learner, Fleet)
-            built.learner.program = _built.setdefault(name, built.learner.program)
-            return built
-        if name not in _built:
-            _built[name] = real(settings, shape)
-        return _built[name]
+    def once(make: Callable) -> Callable:
+        def made(settings: Settings, shape: Any) -> Any:
+            if name not in _built:
+                built = _built[name] = make(settings, shape)
+                if settings.key is not None:
+                    program = built.learner.for_keys(built.run, share=settings.share)
+                    built.learner.for_keys = lambda *_, **__: program
+            return _built[name]
+
+        return made
 
     def one_by_one(work: Callable, tasks: dict[str, Any], progress: Any, **_: Any) -> None:
         for shard, task in tasks.items():
@@ -242,7 +243,8 @@ def running(name: str):
             stack.callback(setattr, owner, attribute, getattr(owner, attribute))
             setattr(owner, attribute, value)
 
-        patch(train_folder, "build", shared)
+        patch(build, "_network", once(build._network))
+        patch(build, "_auto", once(build._auto))
         patch(shards, "train_in_processes", one_by_one)
         patch(figures, "curves_figure", lambda *_: None)
         patch(figures, "rows_figure", lambda *_, **__: None)

@@ -1,4 +1,4 @@
-"""`norewind explain`: what the forecasts of a run come from, and what has changed."""
+"""`norewind explain`: why a run forecasts what it does, and what has changed."""
 
 import json
 import sys
@@ -18,15 +18,15 @@ def explain(
     format: Literal["text", "json"] = "text",
     figure: Annotated[Path | None, option("FILE", "weights.png in the run folder")] = None,
 ) -> None:
-    """Explain a run on rows: its members, what its latest forecast comes from, and what has changed.
+    """Explain a run on rows: its members, the parts of its latest forecast, and what has changed.
 
-    It prints which members of the mixture carry the forecasts and since when, the alarms of drift, the parts that add
-    up to the forecast of each target, and the largest errors of the latest rows. It reads the run folder only, and the
-    run is not changed.
+    It prints the main members of the mixture and since when each has had its weight, the alarms of drift, the parts
+    that add up to the forecast of each target, and the largest errors of the latest rows. It only reads the run folder;
+    the run is not changed.
 
     Args:
         run: The run folder.
-        step: How many rows ahead the forecast is that is explained.
+        step: The step of the forecast to explain, in rows ahead.
         format: The output format.
         figure: Where to draw the weights of the members over time; .png, .pdf or .svg.
     """

@@ -208,11 +208,12 @@ def copy_arrays(tree: Tree) -> Tree:
 def concatenate_trees(parts: Sequence[Tree]) -> Tree:
     """Concatenate trees of arrays, leaf by leaf, as NumPy arrays."""
 
-    def leaf(*leaves):
-        arrays = [np.asarray(leaf) for leaf in leaves]
-        return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-
-    return jax.tree.map(leaf, *parts)
+    flat = list(map(jax.tree.flatten, parts))
+    structure = flat[0][1]
+    if any(other != structure for _, other in flat):
+        raise ValueError("trees of different structure cannot be concatenated.")
+    columns = list(zip(*(leaves for leaves, _ in flat), strict=True))  # `jax.tree.map` takes much longer for many parts
+    return structure.unflatten([np.concatenate(same) if len(flat) > 1 else np.asarray(same[0]) for same in columns])
 
 
 def is_prng_key(leaf: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Backtests: what a model would have forecast at earlier rows, from nothing but the rows before."""
+"""Backtests: what a model would have forecast at earlier rows, from the rows before them alone."""
 
 import copy
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Backtest(NamedTuple):
 
 
 def backtest(model: "Forecaster", data: Any, origins: int | Sequence[int], horizon: int | None) -> Backtest:
-    """Learn from a frame with a copy of a model, and forecast at some rows on the way.
+    """Learn from a frame with a copy of a model, and forecast at some rows along the way.
 
     Args:
         model: the model; it stays unchanged.

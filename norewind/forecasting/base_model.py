@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from norewind.engines.cache import keep_compiled
 from norewind.forecasting.explain import check_explainable, explain_training
-from norewind.forecasting.frames import FrameStyle, read_if_packed, style_of
-from norewind.forecasting.guard import Guard, locked, uninterrupted
+from norewind.forecasting.frames import FrameStyle, as_timed_row, read_if_packed, style_of
+from norewind.forecasting.uninterruptible_lock import UninterruptibleLock, locked, uninterrupted
 from norewind.learners.learner import Forecasts, Learner
 from norewind.plotting import tables
 from norewind.scoring.score import Score
@@ -23,7 +23,7 @@ from norewind.streams import RowStream, Samples, StreamError, restart_position
 from norewind.streams.stream import BadRow
 from norewind.streams.table.formats import DICT_FORMAT
 from norewind.streams.table.parsing import FIRST_ROWS
-from norewind.streams.table.python_rows import PythonRows, Row, as_row, iterate_rows, joined_with_targets
+from norewind.streams.table.python_rows import PythonRows, Row, iterate_rows, joined_with_targets
 from norewind.training import registry
 from norewind.training.build import build, in_precision
 from norewind.training.folder import CHECKPOINTS, RunFolder, SavedRun
@@ -46,10 +46,10 @@ MODEL_FILE = "model.json"
 class ForecastingModel:
     """The base class of the models: a stream of rows, its learner and its run, with the settings of the command line.
 
-    Several threads may use a model: they wait for each other. Ctrl-C leaves a model as it was before or after a row,
-    and before or after `fit`.
+    Several threads may use a model; they wait for each other. Ctrl-C never leaves a model in the middle of a row or of
+    `fit`.
 
-    Which columns are used depends on the first rows. These are therefore held back until there
+    The first rows determine which columns are used. They are therefore held back until there
     are enough of them, or until a prediction is requested.
 
     Args:
@@ -66,7 +66,7 @@ class ForecastingModel:
 
     def __init__(self, settings: Settings, saved: SavedRun | None = None, home: Path | None = None):
         keep_compiled()
-        self._guard = Guard()
+        self._lock = UninterruptibleLock()
         self.settings = settings
         self.labels: dict[str, Any] = {}
         self.training: Training | None = None
@@ -136,7 +136,7 @@ class ForecastingModel:
             StreamError: the row is bad; it is discarded.
             SettingsError: the method learns from windows of several rows.
         """
-        row, method = as_row(row), self.settings.method
+        row, method = as_timed_row(row, self.training, self.style), self.settings.method
         if method != registry.AUTO and (window := registry.parse_method(method).window) > 1:
             why = f"the method {method} learns from windows of {window} rows"
             raise SettingsError(f"learn_one: {why}. Use fit, or a method without windows.")
@@ -148,7 +148,7 @@ class ForecastingModel:
                 self._open(rows)
             self._note_row(row)
         else:
-            with self._guard:
+            with self._lock:
                 self.training.learn_row(row)
                 self._note_row(row)
 
@@ -181,7 +181,7 @@ class ForecastingModel:
                     training.learn_row(row)
                 except StreamError as error:
                     problem = problem or error
-            with self._guard:
+            with self._lock:
                 self.training, self._metric_lines, self._first_rows = training, lines, []
             if problem:
                 raise problem
@@ -215,7 +215,8 @@ class ForecastingModel:
         Raises:
             StreamError: the row is bad.
         """
-        row, training = as_row(row), self._open(min_rows=MIN_ROWS_TO_PREDICT)
+        training = self._open(min_rows=MIN_ROWS_TO_PREDICT)
+        row = as_timed_row(row, training, self.style)
         if training is None:
             return None
         try:
@@ -271,7 +272,7 @@ class ForecastingModel:
                 training.train_until()
                 if not hooks.should_stop() and (line := training.unfinished_line()):
                     hooks.metrics(line)
-                with self._guard:
+                with self._lock:
                     self._metric_lines += lines
                     self._continue(training.snapshot())
                     labels = self.labels
@@ -288,7 +289,7 @@ class ForecastingModel:
         targets = self.settings.targets
         if not targets:
             raise StreamError('fit: y needs the name of its column: name the target of the model, as in targets="y".')
-        return joined_with_targets(iterate_rows(data), iterate_rows(y), targets)
+        return joined_with_targets(iterate_rows(data), iterate_rows(y, index=False), targets)
 
     def _file_settings(self, path: str) -> Settings:
         """Return the settings to read a file with."""
@@ -337,13 +338,13 @@ class ForecastingModel:
     @uninterrupted
     @in_precision
     def explain(self, step: int | None = None) -> dict[str, Any]:
-        """Explain the model: which members carry its forecasts, what the latest ones come from, and what has changed.
+        """Explain the model: its main members, the parts of its latest forecast, and what has changed.
 
         Args:
-            step: how many rows ahead the forecast is that is explained; by default the nearest step.
+            step: the step of the forecast to explain, in rows ahead; by default the nearest.
 
         Returns:
-            What `norewind explain --format json` prints; see `norewind.forecasting.explain`.
+            The explanation, as `norewind explain --format json` prints it; see `norewind.forecasting.explain`.
 
         Raises:
             SettingsError: the model has not learned from any row yet, or does not forecast this step.

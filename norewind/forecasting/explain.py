@@ -1,4 +1,4 @@
-"""Explanations of a run on rows: what its forecast comes from, which members carry it, and what has changed."""
+"""Explanations of a run on rows: its main members, the parts of its forecast, and what has changed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from norewind.training.folder import SavedRun
 from norewind.training.settings import Settings, SettingsError
 from norewind.training.training_loop import Training
 
-# A member carries a forecast if its weight is at least this, and has done so since it had half of this weight.
+# The main members are those with at least this weight.
 LEAST_WEIGHT = 0.05
-# The number of unusual rows that are listed.
-UNUSUAL_ROWS = 5
+# The number of unusual rows that are listed, and of parts of a forecast as text, after the mean.
+UNUSUAL_ROWS, LISTED_PARTS = 5, 8
 
 
 def explain_run(
@@ -28,7 +28,7 @@ def explain_run(
         settings: the settings of the run.
         saved: its checkpoint.
         lines: its lines of metrics.
-        step: how many rows ahead the forecast is that is explained.
+        step: the step of the forecast to explain, in rows ahead; by default the nearest.
     """
     check_explainable(settings, step)
     training = training_at_end(settings, saved)
@@ -41,10 +41,10 @@ def check_explainable(settings: Settings, step: int | None) -> None:
 
     Args:
         settings: the settings of the run.
-        step: how many rows ahead; None for the nearest step.
+        step: the step to explain, in rows ahead; None for the nearest.
 
     Raises:
-        SettingsError: the run is not one on the rows of one series, or does not forecast this step.
+        SettingsError: the run is not on the rows of one series, or does not forecast this step.
     """
     if not settings.has_rows:
         raise SettingsError("explain is for runs on rows, but this run predicts symbols.")
@@ -60,13 +60,13 @@ def explain_training(training: Training, lines: Sequence[dict[str, Any]], step: 
     Args:
         training: the run.
         lines: its lines of metrics so far.
-        step: how many rows ahead the forecast is that is explained; by default the nearest step.
+        step: the step of the forecast to explain, in rows ahead; by default the nearest.
 
     Returns:
-        As JSON: the number of `samples`, and their `time`; the `periods` that were found; the `members` with their
-        mean `weight` in the latest line of metrics, and since which row (`since`, `time`) each has had at least half of
-        it; the alarms of `drift`; for each target the `forecast` and its `parts`, which add up to it; and the most
-        `unusual` of the latest rows, with the column and what was expected.
+        JSON with the number of `samples`, and the `time` of the latest; the `periods` that were found; the main
+        `members`, each with its mean `weight` in the latest line of metrics and the row (`since`, `time`) since which
+        it has had at least half of that; the alarms of `drift`; for each target the `forecast` and its `parts`, which
+        add up to it; and the most `unusual` of the latest rows, with the column and the expected value.
     """
     training.update_metrics()
     score, latest = training.score, lines[-1] if lines else {}
@@ -75,7 +75,7 @@ def explain_training(training: Training, lines: Sequence[dict[str, Any]], step: 
     found = training.learner.explain(training.run_so_far())
     if found is not None:
         result["periods"] = [period for period in found.periods if period]
-    result["members"] = carrying_members(lines)
+    result["members"] = main_members(lines)
     result["drift"] = [alarm for line in lines for alarm in line.get("drift", [])]
     if isinstance(score, RowScore):
         if found is not None and found.parts:
@@ -84,8 +84,8 @@ def explain_training(training: Training, lines: Sequence[dict[str, Any]], step: 
     return result
 
 
-def carrying_members(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the members that carry the forecasts, by their weights in the latest line, and since when they do.
+def main_members(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the members with the largest weights in the latest line, and since when each has had half of its weight.
 
     Args:
         lines: lines of metrics.
@@ -149,7 +149,7 @@ def part_name(part: ForecastPart, inputs: Sequence[str]) -> str:
 
 
 def unusual_rows(score: RowScore, last: int) -> list[dict[str, Any]]:
-    """Return those of the latest rows whose errors were the largest, compared with the usual errors of the column.
+    """Return the latest rows with the largest errors, relative to the usual errors of their columns.
 
     Args:
         score: the score of the run.
@@ -181,31 +181,33 @@ def unusual_rows(score: RowScore, last: int) -> list[dict[str, Any]]:
     return rows
 
 
-def explanation_text(found: dict[str, Any], most: int = 8) -> str:
+def explanation_text(found: dict[str, Any]) -> str:
     """Write an explanation as text.
 
     Args:
         found: the result of `explain_run`.
-        most: the number of parts of a forecast to list.
     """
-    when = lambda entry: f" ({entry['time']})" if "time" in entry else ""  # noqa: E731
+
+    def when(entry: dict[str, Any]) -> str:
+        return f" ({entry['time']})" if "time" in entry else ""
+
     lines = [f"After {found['samples']:,} rows{when(found)}."]
     if found.get("periods"):
         lines[0] += f" Periods of the series: {' and '.join(map(str, found['periods']))} rows."
     if found["members"]:
-        lines += ["", "Members that carry the forecasts, with their weights, and since when:"]
+        lines += ["", "Main members, with their weights:"]
         lines += [f"  {m['weight']:5.0%}  {m['member']}, since row {m['since']:,}{when(m)}" for m in found["members"]]
     lines += ["", "Drift:" if found["drift"] else "Drift: no alarms."]
     for alarm in found["drift"]:
-        what = "other members carry the forecasts"
+        what = "the weight has moved to other members"
         if alarm["of"] == "errors":
             what = f"larger errors of {alarm['column']}, from about row {alarm['since']:,} on"
         lines.append(f"  row {alarm['sample']:,}{when(alarm)}: {what}")
     for column, forecast in found.get("forecast", {}).items():
         lines += ["", f"The forecast of {column} for row {found['for']:,} is {forecast['forecast']:.6g}, the sum of:"]
         parts = forecast["parts"]
-        lines += [f"  {part['adds']:+12.6g}  {part['from']}" for part in parts[: most + 1]]
-        if rest := parts[most + 1 :]:
+        lines += [f"  {part['adds']:+12.6g}  {part['from']}" for part in parts[: LISTED_PARTS + 1]]
+        if rest := parts[LISTED_PARTS + 1 :]:
             lines.append(f"  {sum(part['adds'] for part in rest):+12.6g}  {len(rest)} other parts")
     if found.get("unusual"):
         lines += ["", "The largest errors of the latest rows:"]

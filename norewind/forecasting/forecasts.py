@@ -1,6 +1,6 @@
 """Forecasts of the rows after the end of a run: numbers, classes, or the next rows of every key of a fleet."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,9 @@ from norewind.scoring.interval_score import bounds_in_units
 from norewind.scoring.number_score import KeyedScore
 from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
+from norewind.streams.table.moment import Moment
+from norewind.streams.table.row_outlook import plan_from
+from norewind.streams.table.row_stream import RowStream
 from norewind.sweeps.shards import shard_folders
 from norewind.training.build import build, set_precision
 from norewind.training.folder import SavedRun, saved_run
@@ -75,7 +78,7 @@ def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Fo
 
     Rows up to the horizon are forecast directly. For later ones, the model is given its own
     forecasts in place of rows, while inputs that it does not forecast keep their values and
-    times move on. Deviations are those that the model forecasts (`--loss gaussian`), or its
+    times advance. Deviations are those that the model forecasts (`--loss gaussian`), or its
     errors over the latest rows. Beyond the horizon the variances add up, to at most that of
     the column, but no deviation is less than the change of the column over as many rows,
     among its latest values. Beyond the horizon, intervals grow in proportion to the deviations, and their coverage is
@@ -95,13 +98,22 @@ def forecast(settings: Settings, saved: SavedRun, rows: int | None = None) -> Fo
         return forecast_next_rows(settings, training, rows)
 
 
-def forecast_next_rows(settings: Settings, training: Training, rows: int | None = None) -> Forecast:
+def forecast_next_rows(
+    settings: Settings,
+    training: Training,
+    rows: int | None = None,
+    known_future: Iterable[dict[str, Any]] | None = None,
+) -> Forecast:
     """Forecast the next rows of an open stream; see `forecast`.
 
     Args:
         settings: the settings of the run.
-        training: the run.
+        training: the run, which is not changed.
         rows: the number of rows, which `check_rows` has accepted.
+        known_future: what is known in advance of these rows; None for what the stream says.
+
+    Raises:
+        StreamError: `known_future` does not fit; see `plan_from`.
     """
     training.update_metrics()
     score, learner = training.score, training.learner
@@ -111,9 +123,13 @@ def forecast_next_rows(settings: Settings, training: Training, rows: int | None 
         classes = zip(*score.likeliest(log_probabilities(logits)), strict=True)
         return Forecast(_entries(training, [{"forecast": name, "probability": share} for name, share in classes]))
     assert isinstance(score, RowScore)
-    rows = rows or score.horizon
-    means, deviations = _means_and_deviations(settings, training, learner, score, rows)
-    bounds = _bounds(training, learner, score, means, deviations)
+    rows, stream = rows or score.horizon, training.windowed.rows
+    origin = Origin(learner, score, stream, training.run_so_far(), stream.moment())
+    if known_future is not None:
+        plan = plan_from(known_future, stream.outlook, stream.clock, stream.times_ahead(1))
+        origin = origin.planned(plan)
+    means, deviations = _means_and_deviations(origin, rows, standardise=settings.standardise)
+    bounds = _bounds(origin, means, deviations)
     rows_ahead = zip(means.tolist(), deviations.tolist(), strict=True)
     values = [{"forecast": score.by_column(mean), "deviation": score.by_column(spread)} for mean, spread in rows_ahead]
     for value, row in zip(values, bounds.tolist(), strict=True):
@@ -125,30 +141,66 @@ def forecast_next_rows(settings: Settings, training: Training, rows: int | None 
     return Forecast(entries, score.columns, means, deviations, recent, warning, score.levels, bounds, times)
 
 
-def _bounds(
-    training: Training, learner: RowLearner, score: RowScore, means: np.ndarray, deviations: np.ndarray
-) -> np.ndarray:
+class Origin(NamedTuple):
+    """What forecasts are made from, after the latest row.
+
+    Attributes:
+        learner, score, stream: of the run.
+        run: the run of the learner.
+        moment: what the next row of the stream depends on.
+    """
+
+    learner: RowLearner
+    score: RowScore
+    stream: RowStream
+    run: Any
+    moment: Moment
+
+    def planned(self, plan: np.ndarray) -> "Origin":
+        """Return the same moment, as if something else had been known in advance.
+
+        Args:
+            plan: the planned columns of the next rows.
+        """
+        moment = self.moment._replace(plan=plan)
+        run, _ = self.learner.replan(self.run, self._inputs(moment, self.stream.latest_targets(), 0))
+        return self._replace(run=run, moment=moment)
+
+    def inputs(self, targets: np.ndarray, step: int) -> np.ndarray:
+        """Return the inputs of a future row.
+
+        Args:
+            targets: the assumed targets of that row.
+            step: how many rows ahead it is.
+        """
+        return self._inputs(self.moment, targets, step)
+
+    def _inputs(self, moment: Moment, targets: np.ndarray, step: int) -> np.ndarray:
+        return moment.future_inputs(self.stream.layout, self.stream.outlook, targets, step)
+
+    def scales(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean and deviation of every target when each next row was forecast; NaN where unknown."""
+        horizon = self.score.horizon
+        scales = self.stream.scales_ahead(horizon)
+        scales = np.pad(scales, ((horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
+        # Each row is forecast with the nearest step that reaches it, made some rows before the latest one.
+        made_at = -1 - nearest_steps(self.score.steps)[0]
+        return scales[made_at, :, 0], scales[made_at, :, 1]
+
+
+def _bounds(origin: Origin, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """Return the bounds of forecasts, by row, bound and target: beyond the horizon, those of its last row, widened."""
-    horizon, rows = score.horizon, len(means)
+    score, rows = origin.score, len(means)
+    horizon = score.horizon
     if not score.levels:
         return np.zeros((rows, 0, len(score.columns)))
-    center, scale = _scales_of_forecasts(training, score)
-    bounds = bounds_in_units(score.bounds(learner.upcoming(training.run_so_far())), center, scale)[:rows]
+    bounds = bounds_in_units(score.bounds(origin.learner.upcoming(origin.run)), *origin.scales())[:rows]
     bounds = np.maximum(bounds, score.lowest)
     if rows <= horizon:
         return bounds
     wider = (deviations[horizon:] / deviations[horizon - 1])[:, None]
     distances = bounds[horizon - 1] - means[horizon - 1]
     return np.concatenate([bounds, np.maximum(means[horizon:, None] + wider * distances, score.lowest)])
-
-
-def _scales_of_forecasts(training: Training, score: RowScore) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and deviation of every target when each of the next rows was forecast; NaN where unknown."""
-    scales = training.windowed.rows.scales_ahead(score.horizon)
-    scales = np.pad(scales, ((score.horizon - len(scales), 0), (0, 0), (0, 0)), constant_values=np.nan)
-    # Each row is forecast with the nearest step that reaches it, made some rows before the latest one.
-    made_at = -1 - nearest_steps(score.steps)[0]
-    return scales[made_at, :, 0], scales[made_at, :, 1]
 
 
 def _beyond_horizon(training: Training, score: RowScore, rows: int) -> str | None:
@@ -174,13 +226,11 @@ def _entries(training: Training, values: list[dict[str, Any]]) -> list[dict[str,
     return [{"for": training.received + step, **time, "step": step, **value} for step, (time, value) in rows]
 
 
-def _means_and_deviations(
-    settings: Settings, training: Training, learner: RowLearner, score: RowScore, rows: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _means_and_deviations(origin: Origin, rows: int, *, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
     """Forecast numbers directly up to the horizon, then from the forecasts."""
-    stream, run = training.windowed.rows, training.run_so_far()
+    learner, score, run = origin.learner, origin.score, origin.run
     horizon, width = score.horizon, len(score.columns)
-    center, scale = _scales_of_forecasts(training, score)
+    center, scale = origin.scales()
     means, deviations = score.means_and_deviations(learner.upcoming(run))
     means, deviations = np.maximum(center + scale * means, score.lowest), scale * deviations
     errors = (deviations if score.gaussian else score.recent_errors()[nearest_steps(score.steps)[1]])[:rows]
@@ -188,16 +238,15 @@ def _means_and_deviations(
     changes = score.recent_changes(rows)
     center, scale = center[-1], scale[-1]  # of the latest row, for all later rows
     for row in range(1, rows - horizon + 1):
-        x = stream.future_inputs(means[row - 1], row)
-        run, (outputs, _) = learner.forward(run, x[None])
+        run, (outputs, _) = learner.forward(run, origin.inputs(means[row - 1], row)[None])
         mean, deviation = (part[0, -width:] for part in score.means_and_deviations(np.asarray(outputs)))
         means.append(np.maximum(center + scale * mean, score.lowest))
         new = scale * deviation if score.gaussian else errors[horizon - 1]
         added = np.sqrt(new**2 + deviations[-horizon] ** 2)
-        added = np.minimum(added, np.fmax(new, scale if settings.standardise else np.inf))
+        added = np.minimum(added, np.fmax(new, scale if standardise else np.inf))
         deviations.append(np.fmax(added, changes[horizon + row - 1]))
     # Until there are enough values to scale by, forecast the last one, as the predictions do.
-    return np.where(np.isnan(means), stream.latest_targets(), means), np.array(deviations)
+    return np.where(np.isnan(means), origin.stream.latest_targets(), means), np.array(deviations)
 
 
 def check_rows(settings: Settings, rows: int | None) -> None:

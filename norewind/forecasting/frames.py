@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from norewind.streams import StreamError
+from norewind.streams.table.python_rows import Row, as_row, plain
+from norewind.training.training_loop import Training
 
-# The number of latest index labels that show how the index goes on.
+# The number of latest index labels from which the index is continued.
 KEPT_LABELS = 12
 # Files that are read as frames.
 FRAME_SUFFIXES = (".parquet", ".csv.gz", ".tsv.gz")
@@ -17,7 +20,7 @@ SIDES = ("low", "high")
 
 
 class FrameStyle(NamedTuple):
-    """The kind of frame that a model was fitted on, and how its rows go on.
+    """The kind of frame that a model was fitted on, and how its index continues.
 
     Attributes:
         kind: "pandas" or "polars".
@@ -47,6 +50,26 @@ def style_of(data: Any, samples: int, rows: int | None = None) -> FrameStyle | N
         types = {str(name): kind for name, kind in zip(frame.columns, frame.dtypes, strict=True)}
         return FrameStyle("pandas", types, frame.index[:rows][-KEPT_LABELS:], samples)
     return None
+
+
+def as_timed_row(row: Any, training: Training | None, style: FrameStyle | None) -> Row:
+    """Convert a row to a dict by column, with its time if times are the index of frames: its label, or the next time.
+
+    Args:
+        row: a dict by column, a row of a data frame, or a vector.
+        training: the run that it comes next in; None if there is none yet.
+        style: the kind of frame that was fitted last.
+    """
+    found, stream, label = as_row(row), training.windowed.rows if training else None, getattr(row, "name", None)
+    clock = stream.clock if stream else "time"
+    if clock is None or clock in found:
+        return found
+    if isinstance(label, datetime):
+        return {clock: plain(label), **found}
+    if stream is None or style is None or style.labels is None or clock in style.types:
+        return found
+    times = stream.times_ahead(1)
+    return {clock: times[0], **found} if times else found
 
 
 def read_if_packed(data: Any) -> Any:

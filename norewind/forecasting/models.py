@@ -14,7 +14,7 @@ from norewind.forecasting.backtest import Backtest, backtest
 from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
 from norewind.forecasting.forecasts import check_rows, forecast_next_rows
 from norewind.forecasting.frames import build_frame, check_is_frame, continued_index, forecast_columns, style_of
-from norewind.forecasting.guard import locked, uninterrupted
+from norewind.forecasting.uninterruptible_lock import locked, uninterrupted
 from norewind.learners.learner import Learner
 from norewind.scoring.number_score import NumberScore
 from norewind.scoring.row_score import RowScore
@@ -75,11 +75,13 @@ class Forecaster(ForecastingModel):
         values, _ = score.predictions_and_errors(samples, outputs)
         return self._value(score.by_column(values[0].tolist())) if score.has_prediction(samples)[0] else None
 
-    def forecast(self, rows: int = 1) -> Any:
+    def forecast(self, rows: int = 1, *, known_future: Any = None) -> Any:
         """Forecast the next rows. Beyond the horizon, forecasts take the place of rows, with a warning.
 
         Args:
             rows: the number of rows.
+            known_future: what is known in advance of these rows: a frame, or dicts by column, with the columns that
+                the setting `known_future` names. By default, what the model was told when it learned.
 
         Returns:
             One forecast per row: a number if one target was named, otherwise a dict by column. After `fit` on a pandas
@@ -88,12 +90,13 @@ class Forecaster(ForecastingModel):
 
         Raises:
             SettingsError: `rows` is not a number from 1 to 100,000, or the horizon is 0.
-            StreamError: the model has not learned from any row yet.
+            StreamError: the model has not learned from any row yet, or `known_future` does not fit.
         """
-        entries = self.entries_ahead(rows, warn=True)
+        entries = self.entries_ahead(rows, known_future=known_future, warn=True)
         if self.style is None or self.training is None:
             return [self._value(each["forecast"]) for each in entries]
-        columns = forecast_columns(entries, self.training.windowed.rows.clock)
+        clock = self.training.windowed.rows.clock
+        columns = forecast_columns(entries, clock if clock in self.style.types else None)
         return build_frame(self.style, columns, continued_index(self.style, rows, self.samples))
 
     @locked
@@ -128,7 +131,7 @@ class Forecaster(ForecastingModel):
         return build_frame(style, columns, getattr(data, "index", None))
 
     def backtest(self, data: Any, *, origins: int | Sequence[int] = 10, horizon: int | None = None) -> Backtest:
-        """Forecast at some rows of a frame, each time from nothing but the rows before, with a copy of this model.
+        """Forecast at some rows of a frame, each time from the rows before alone, with a copy of this model.
 
         Args:
             data: a pandas or Polars frame, in chronological order.
@@ -189,17 +192,19 @@ class Forecaster(ForecastingModel):
 
     @uninterrupted
     @in_precision
-    def entries_ahead(self, rows: int, *, warn: bool = False) -> list[dict[str, Any]]:
+    def entries_ahead(self, rows: int, *, known_future: Any = None, warn: bool = False) -> list[dict[str, Any]]:
         """Return the forecasts of the next rows, as `norewind forecast` prints them.
 
         Args:
             rows: the number of rows.
+            known_future: what is known in advance of them; see `forecast`.
             warn: whether to warn about rows beyond the horizon.
         """
         check_rows(self.settings, rows)
         if (training := self._open()) is None:
             raise StreamError("there is nothing to forecast from yet: call fit or learn_one first.")
-        result = forecast_next_rows(self.settings, training, rows)
+        plan = None if known_future is None else iterate_rows(known_future)
+        result = forecast_next_rows(self.settings, training, rows, plan)
         if warn and result.warning:
             warnings.warn(result.warning, stacklevel=4)  # of the caller of forecast
         return result.entries
@@ -213,7 +218,7 @@ class Forecaster(ForecastingModel):
 
 
 class AnomalyDetector(ForecastingModel):
-    """Scores how unusual a row is, from 0 to 1: on a stream without anomalies, a score above s has a chance of 1 − s.
+    """Scores how unusual a row is, from 0 to 1: without anomalies, at most 1 − s of all rows have a score of s or more.
 
     A row is compared with its forecast, and with the values and errors so far (`norewind.scoring.anomalies`). The first
     single row takes longer, since the model is compiled then:
@@ -239,8 +244,8 @@ class AnomalyDetector(ForecastingModel):
             row: a dict by column, a row of a data frame, or a vector.
 
         Returns:
-            A score from 0 to 1: at most a share of 1 − s of usual rows have a score of s or more. 0 while there are
-            too few rows to compare with, and in the hundred rows after an unusual one unless they are still rarer.
+            The score. It is 0 while there are too few rows to compare with, and in the hundred rows after an unusual
+            row, unless a row is even rarer.
         """
         if (found := self._predict_at(row)) is None:
             return 0.0

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from norewind.forecasting import models
-from norewind.forecasting.guard import Guard, uninterrupted
 from norewind.forecasting.hedge import Hedge
+from norewind.forecasting.uninterruptible_lock import UninterruptibleLock, uninterrupted
 from norewind.streams import StreamError
 from norewind.wording import missing_package
 
@@ -43,7 +43,7 @@ class _RiverModel:
         self.budget = budget
         self.seed = seed
         self.settings = settings
-        self._guard = Guard()
+        self._lock = UninterruptibleLock()
         self._model: Any = None
         self._names: list[str] = []
         self._asked_row: Any = None
@@ -90,7 +90,7 @@ class RiverRegressor(_RiverModel, base.Regressor):
     The prediction of the model is averaged with the previous target, with weights that follow
     their absolute errors (`norewind.forecasting.hedge`). The sum of absolute errors is therefore
     never much above that of repeating the previous target. Features are numbers, booleans and
-    text; at most sixteen values of a text feature are distinguished.
+    text.
 
     Args:
         method: the method of learning: `auto`, or a method of `norewind train` without windows.

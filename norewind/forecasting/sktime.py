@@ -84,8 +84,7 @@ class StreamForecaster(BaseForecaster):
 
     def _learn(self, y: pd.DataFrame) -> Self:
         if len(y):
-            values = y.to_numpy(np.float64)
-            self.model_.fit({f"y{place}": value for place, value in enumerate(row)} for row in values.tolist())
+            self.model_.fit(y.astype(np.float64).set_axis([f"y{place}" for place in range(y.shape[1])], axis=1))
             self._latest_label = y.index[-1]
         return self
 

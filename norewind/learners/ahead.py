@@ -151,19 +151,19 @@ class AheadLearner(RowLearner):
         """Learn from the rows before these, whose targets have arrived, and forecast from these."""
         latest, known = self._flat(xs), self._flat(targets)
         rows, seen = count * self.window, int(run.samples)
-        waiting_xs = np.concatenate((run.xs, latest))
-        waiting_targets = np.concatenate((run.targets, known))
-        late = waiting_xs[: len(latest)], _blocks_at(waiting_targets, self._steps, len(latest)), latest
-        inner, made = self._learn(run, late, idle, count)
+        old, kept_xs = _moved_on(run.xs, latest, rows)
+        if self._steps[0] == self.delay:  # a single step: the latest targets are those of the rows to learn from
+            late, kept_targets = known, _moved_on(run.targets, known, rows)[1]
+        else:
+            waiting = np.concatenate((run.targets, known))
+            late, kept_targets = _blocks_at(waiting, self._steps, len(known)), waiting[rows : rows + self.delay].copy()
+        inner, made = self._learn(run, (old, late, latest), idle, count)
         waiting_outputs, due = self._exchange(run, made, rows)
         losses = np.zeros(len(latest))
         if self._losses is not None:
             losses[:rows] = np.asarray(self._losses(due, self._forecast_targets(known, seen)))[:rows]
             losses[: max(0, self.steps[0] - seen)] = 0
-        kept = slice(rows, rows + self.delay)
-        new = AheadRun(
-            inner, waiting_xs[kept].copy(), waiting_targets[kept].copy(), waiting_outputs, run.samples + rows
-        )
+        new = AheadRun(inner, kept_xs, kept_targets, waiting_outputs, run.samples + rows)
         losses = losses if self.window == 1 else losses.reshape(-1, self.window).sum(axis=1)
         return new, losses, Forecasts(self._windows(made), self._windows(due))
 
@@ -254,6 +254,14 @@ class AheadLearner(RowLearner):
 def _losses_of(loss: Loss) -> Callable:
     """Compile the losses of many rows. Members of a mixture share this program."""
     return jax.jit(jax.vmap(loss))
+
+
+def _moved_on(waiting: np.ndarray, new: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return as many of the oldest rows as there are new ones, and those that wait after `rows` of the new ones."""
+    if len(waiting) == len(new) == rows:
+        return waiting, new.copy()
+    joined = np.concatenate((waiting, new))
+    return joined[: len(new)], joined[rows : rows + len(waiting)].copy()
 
 
 def _blocks_at(waiting: np.ndarray, offsets: np.ndarray, rows: int, parts: int = 1) -> np.ndarray:

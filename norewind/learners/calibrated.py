@@ -9,7 +9,7 @@ from norewind.engines.kernels import kernel
 from norewind.learners.horizon import exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
 
-# The curvature of the loss that the first temperature, 1, counts as, and how much of a row's curvature is kept.
+# The curvature that the initial temperature, 1, starts with, and the share of the curvature that is kept per row.
 PRIOR_CURVATURE, KEPT_CURVATURE = 5.0, 0.999
 LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 0.05, 20.0
 
@@ -32,7 +32,7 @@ class CalibratedRun(NamedTuple):
 
 
 class Calibrated(RowLearner):
-    """Another learner of classes, whose outputs are multiplied by a factor that makes them calibrated.
+    """Calibrates another learner of classes: multiplies its outputs by factors that are learned online.
 
     The factor of each forecast and step follows Newton's method on the log-loss, which is convex in it, row by row: it
     rises while the learner is right more often than its probabilities say, and falls while it is wrong more often.

@@ -1,4 +1,4 @@
-"""Least squares for classes: it learns from few rows how a class follows from the inputs of a row."""
+"""Least squares for classes, which needs only a few rows to learn how the class depends on the inputs."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from norewind.learners.horizon import check_steps
 from norewind.learners.learner import Forecasts, RowLearner
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun
 
-# A linear model may predict shares below zero. They are raised to this one.
+# A linear model may predict shares below zero. They are raised to this.
 MIN_SHARE = 1e-3
 
 

@@ -32,8 +32,8 @@ class ClassMixtureRun(NamedTuple):
         pairs: how often each class followed another (steps, before, class).
         latest: a ring of the latest classes known; -1 if there is none.
         log_weights: the logarithms of the experts' weights (steps, experts).
-        exponents: those of all other experts in their product (steps, experts - 1).
-        curvature: what is known about the exponents (steps, experts - 1, experts - 1).
+        exponents: the exponents of the other experts in their product (steps, experts - 1).
+        curvature: the curvature of the loss in these exponents (steps, experts - 1, experts - 1).
         waiting: a ring of the experts' forecasts that are waiting for their classes.
         outputs: a ring of the mixture's forecasts.
         rows: the number of rows in the sequence.
@@ -192,7 +192,7 @@ def _learn_class(run, s, probabilities, target, losses):
 
 @kernel
 def is_class(number, classes):
-    """Return whether a number is a class. Unknown ones are NaN or -1; any other would be read from outside an array.
+    """Return whether a number is a class. Unknown classes are NaN or -1; any other number would be out of bounds.
 
     Args:
         number: the target, as a float or an integer.
@@ -242,7 +242,7 @@ def _write_probabilities(run, s, latest, logits, probabilities):
 
 @kernel
 def _normalise(probabilities):
-    """Make probabilities add up to one, none of them below the least."""
+    """Make probabilities add up to one, none of them below `MIN_PROBABILITY`."""
     total, classes = probabilities.sum(), len(probabilities)
     for k in range(classes):
         probabilities[k] = (1 - classes * MIN_PROBABILITY) * probabilities[k] / total + MIN_PROBABILITY

@@ -25,7 +25,7 @@ class Performance(NamedTuple):
     Attributes:
         variances: the variances of its errors.
         recent_losses: its recent log-loss; lower is better.
-        known: the number of targets so far that it had forecast.
+        known: the number of known targets that it had forecast.
     """
 
     variances: np.ndarray

@@ -18,10 +18,10 @@ class ForecastPart(NamedTuple):
     """What a part of a forecast comes from.
 
     Attributes:
-        input: the index of an input; -1 for a constant, or for a member whose forecast cannot be divided.
+        input: the index of an input; -1 for a constant, or for a member whose forecast cannot be split up.
         ago: how many rows before the latest one.
-        change: since when the part counts the change of the input, not its value; empty for the value.
-        member: the name of a member whose forecast cannot be divided.
+        change: if the part is a change of the input, since which row; empty if it is the value itself.
+        member: the name of a member whose forecast cannot be split up.
     """
 
     input: int = -1
@@ -33,8 +33,8 @@ class ForecastPart(NamedTuple):
 # The part by which a forecast is limited, because it is far outside the values so far.
 LIMIT = "the limit of forecasts"
 
-# The parts of a forecast: their values for all outputs add up to it. Empty if it cannot be divided.
-Divided = dict[ForecastPart, np.ndarray]
+# The parts of a forecast: their values for all outputs add up to it. Empty if it cannot be split up.
+ForecastParts = dict[ForecastPart, np.ndarray]
 
 
 class Explanation(NamedTuple):
@@ -56,7 +56,7 @@ class Explanation(NamedTuple):
 
 
 def explain_numbers(
-    mixture: "NumberMixture", run: "NumberMixtureRun", members: Sequence["Divided"] = ()
+    mixture: "NumberMixture", run: "NumberMixtureRun", members: Sequence[ForecastParts] = ()
 ) -> Explanation | None:
     """Explain the latest forecasts of a mixture for numbers; None before the first row.
 
@@ -71,10 +71,10 @@ def explain_numbers(
     if row < 0:
         return None
     made = run.waiting[row % len(run.waiting)].astype(np.float64)
-    divided = {expert: dict(parts) for expert, parts in divided_forecasts(mixture.plan, run, row)}
+    parts_of = dict(parts_of_experts(mixture.plan, run, row))
     first = mixture.experts - len(members)
-    divided |= {first + place: _in_fixed_units(parts, run) for place, parts in enumerate(members) if parts}
-    for expert, parts in divided.items():
+    parts_of |= {first + place: _in_fixed_units(parts, run) for place, parts in enumerate(members) if parts}
+    for expert, parts in parts_of.items():
         if not np.isnan(made[expert]).any():
             forecast = sum(parts.values(), np.zeros(mixture.outputs))
             made[expert] = np.clip(forecast, -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
@@ -83,13 +83,13 @@ def explain_numbers(
     weights, unused = np.empty((mixture.experts, mixture.outputs)), np.empty((2, mixture.outputs))
     expert_weights.mix_densities(run.performance, made[: mixture.experts], *unused, weights)
     follow_regrets(run.regrets, mixture.plan.steps, made, weights)
-    found: dict[ForecastPart, np.ndarray] = {}
+    found: ForecastParts = {}
     for expert, name in enumerate(mixture.member_names):
         forecast = np.where(weights[expert] > 0, made[expert], 0.0)
-        parts = {part: np.where(weights[expert] > 0, values, 0.0) for part, values in divided.get(expert, {}).items()}
-        # What is left is a forecast that cannot be divided, or that was limited.
+        parts = {part: np.where(weights[expert] > 0, values, 0.0) for part, values in parts_of.get(expert, {}).items()}
+        # The rest is a forecast that cannot be split up, or the effect of clipping.
         rest = forecast - sum(parts.values(), np.zeros(mixture.outputs))
-        if expert not in divided:
+        if expert not in parts_of:
             parts[ForecastPart(member=name)] = rest
         elif np.abs(rest).max() > 1e-9:
             limit = ForecastPart(member=LIMIT)
@@ -109,29 +109,29 @@ def _scales(run: "NumberMixtureRun") -> np.ndarray:
     return np.tile(scales, outputs // scales.shape[1])
 
 
-def _in_fixed_units(parts: Divided, run: "NumberMixtureRun") -> Divided:
+def _in_fixed_units(parts: ForecastParts, run: "NumberMixtureRun") -> ForecastParts:
     """Convert the parts of a forecast as `convert` does the forecast. The constant part takes up the means."""
     mean, deviation, fixed_mean, fixed_deviation, _ = _scales(run)
     return _converted(parts, deviation / fixed_deviation, (mean - fixed_mean) / fixed_deviation)
 
 
-def _in_reported_units(parts: Divided, run: "NumberMixtureRun") -> Divided:
+def _in_reported_units(parts: ForecastParts, run: "NumberMixtureRun") -> ForecastParts:
     """Convert the parts of a forecast as `convert_back` does the forecast. The constant part takes up the means."""
     mean, deviation, fixed_mean, fixed_deviation, _ = _scales(run)
     return _converted(parts, fixed_deviation / deviation, (fixed_mean - mean) / deviation)
 
 
-def _converted(parts: Divided, factors: np.ndarray, summands: np.ndarray) -> Divided:
+def _converted(parts: ForecastParts, factors: np.ndarray, summands: np.ndarray) -> ForecastParts:
     converted = {part: values * factors for part, values in parts.items()}
     if summands.any():
         converted[ForecastPart()] = converted.get(ForecastPart(), 0.0) + summands
     return converted
 
 
-def divided_forecasts(
+def parts_of_experts(
     plan: "NumberMixturePlan", run: "NumberMixtureRun", row: int
-) -> Iterator[tuple[int, list[tuple[ForecastPart, np.ndarray]]]]:
-    """Divide the forecasts of the mean, of the simple rules and of least squares, which are sums over past values.
+) -> Iterator[tuple[int, ForecastParts]]:
+    """Split up the forecasts of the mean, the simple rules and least squares, which are sums over past values.
 
     Everything is in the units of the experts; see `PastValues`.
 
@@ -141,30 +141,33 @@ def divided_forecasts(
         row: the number of the latest row.
 
     Returns:
-        The number of each of these experts, and its parts: their values for all outputs add up to its forecast.
+        The number of each of these experts, and the parts of its forecast.
     """
     outputs, rules = run.waiting.shape[2], len(plan.rules)
     mean, _, fixed_mean, fixed_deviation, _ = _scales(run)
-    yield 0, [(ForecastPart(), (mean - fixed_mean) / fixed_deviation)]
+    yield 0, {ForecastPart(): (mean - fixed_mean) / fixed_deviation}
     of_rules = [_parts_of_rule(plan, run, rule, row, outputs) for rule in range(rules)]
-    yield from ((1 + rule, parts) for rule, parts in enumerate(of_rules))
+    yield from enumerate(of_rules, 1)
     for number, base in enumerate(plan.bases.tolist()):
         change = _change_seen(plan, run, base)
-        parts = list(parts_of_linear(LinearPlan(*plan[:6]), run.linear, number, row, (plan.known, plan.others), change))
-        yield 1 + rules + number, _added(parts + (of_rules[base] if base >= 0 else []))
+        parts = parts_of_linear(LinearPlan(*plan[:6]), run.linear, number, row, (plan.known, plan.others), change)
+        for part, values in of_rules[base].items() if base >= 0 else ():
+            parts[part] = parts.get(part, 0.0) + values
+        yield 1 + rules + number, parts
 
 
 def _parts_of_rule(
     plan: "NumberMixturePlan", run: "NumberMixtureRun", rule: int, row: int, outputs: int
-) -> list[tuple[ForecastPart, np.ndarray]]:
+) -> ForecastParts:
     """Return the past values that a rule repeats, as `write_rule` does."""
     period, differences = plan.rules[rule].tolist()
     if period < 0:
         period = int(run.seasons.periods[-period - 1]) or row + 1
-    past, width, parts = run.past.values, len(plan.known), []
+    past, width = run.past.values, len(plan.known)
     mean, _, fixed_mean, fixed_deviation, _ = _scales(run)
     if period > row:
-        return []
+        return {}
+    parts: ForecastParts = {ForecastPart(): (mean - fixed_mean) / fixed_deviation}
     for output in range(outputs):
         step, target = max(int(plan.steps[output // width]), 1), output % width
         seasons = -(-step // period) * period if period else step
@@ -172,22 +175,21 @@ def _parts_of_rule(
         if differences:
             terms += [(0, float(seasons // period)), (period, -float(seasons // period))]
         for ago, factor in terms:
-            values = np.zeros(outputs)
-            values[output] = factor * (past[(row - ago) % len(past), target] - mean[output]) / fixed_deviation[output]
-            parts.append((ForecastPart(int(plan.known[target]), ago), values))
-    parts.append((ForecastPart(), (mean - fixed_mean) / fixed_deviation))
-    forecast = sum((values for _, values in parts), np.zeros(outputs))
+            values = parts.setdefault(ForecastPart(int(plan.known[target]), ago), np.zeros(outputs))
+            past_value = past[(row - ago) % len(past), target]
+            values[output] += factor * (past_value - mean[output]) / fixed_deviation[output]
+    forecast = sum(parts.values(), np.zeros(outputs))
     limited = forecast.copy()
     clip_to_past(run.past, limited)
     if not np.array_equal(limited, forecast):
-        parts.append((ForecastPart(member=LIMIT), limited - forecast))
-    return _added(parts)
+        parts[ForecastPart(member=LIMIT)] = limited - forecast
+    return parts
 
 
 def parts_of_linear(
     plan: LinearPlan, run: LinearRun, number: int, row: int, inputs: tuple[np.ndarray, np.ndarray], change: str
-) -> Iterator[tuple[ForecastPart, np.ndarray]]:
-    """Return the products of the weights and the features of a linear model, output by output.
+) -> ForecastParts:
+    """Return the products of the weights and the features of a linear model.
 
     Args:
         plan: the constants of the models.
@@ -195,11 +197,12 @@ def parts_of_linear(
         number: the number of the model.
         row: the number of the latest row.
         inputs: the indices of its own inputs and of the others.
-        change: what it sees of its own inputs; empty for their values.
+        change: which changes of its own inputs it sees; empty if it sees their values.
     """
     (known, others), model = inputs, model_at(plan, run, number)
     features, last = int(plan.sizes[number, 0]), int(plan.sizes[number, 5])
     seen = model.past[row % len(model.past), 0]
+    parts: ForecastParts = {}
     for place in range(features):
         if place == 0:
             part = ForecastPart()
@@ -207,7 +210,8 @@ def parts_of_linear(
             part = ForecastPart(int(known[(place - 1) % plan.own]), (place - 1) // plan.own, change)
         else:
             part = ForecastPart(int(others[(place - last) % len(others)]), (place - last) // len(others))
-        yield part, model.weights[:, place] * seen[place]
+        parts[part] = model.weights[:, place] * seen[place]
+    return parts
 
 
 def _change_seen(plan: "NumberMixturePlan", run: "NumberMixtureRun", base: int) -> str:
@@ -219,11 +223,3 @@ def _change_seen(plan: "NumberMixturePlan", run: "NumberMixtureRun", base: int) 
         return "the row before"
     ago = f"{run.seasons.periods[season - 1]} rows before"
     return f"{ago}, since the row before" if differences else ago
-
-
-def _added(parts: list[tuple[ForecastPart, np.ndarray]]) -> list[tuple[ForecastPart, np.ndarray]]:
-    """Add up the values of the same part."""
-    found: dict[ForecastPart, np.ndarray] = {}
-    for part, values in parts:
-        found[part] = found[part] + values if part in found else values
-    return list(found.items())

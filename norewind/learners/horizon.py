@@ -80,7 +80,7 @@ def exchange(ring, steps, row, new, old):
 
 @kernel
 def exchange_rows(rings, steps, parts, slots, row_numbers, new, old):
-    """Do `exchange` for rows of several series, each of which has its own ring.
+    """Apply `exchange` to rows of several series, each with its own ring.
 
     Args:
         rings: the rings of all slots (slots, rows, parts × columns), changed in place.

@@ -17,7 +17,7 @@ from norewind.learners.horizon import upcoming_forecasts
 from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Forecasts, RowLearner
 
-# How far the threshold of the next row moves; for later rows, it is divided by the root of the number of rows ahead.
+# How far a threshold moves per row. For forecasts h rows ahead, it is divided by √h.
 GAIN = 0.05
 # At this threshold, a bound is infinite. Its hyperbolic sine, 30, counts deviations of the forecast.
 MAX_THRESHOLD = math.asinh(30.0)
@@ -76,16 +76,17 @@ class IntervalLearner(RowLearner):
     Each interval has two bounds, a number of deviations sinh(u) away from the forecast. The deviation is the one that
     the learner forecasts, or the root mean square of its latest errors at that step. Every time a target arrives,
     the threshold u of each bound moves by γ (1 − β) outwards if the target missed it, and otherwise by γ β inwards,
-    where β is half of what the level allows to miss. This is gradient descent on the pinball loss of the quantile 1 − β
-    (Gibbs and Candès 2021; Angelopoulos, Candès and Tibshirani 2023): every step, target and bound has its own u.
+    where β, half of 1 − level, is the share of targets that may miss each bound. This is gradient descent on the
+    pinball loss of the quantile 1 − β (Gibbs and Candès 2021; Angelopoulos, Candès and Tibshirani 2023): every step,
+    target and bound has its own u.
 
     Where u has reached `MAX_THRESHOLD`, the bound is infinite and cannot be missed. So for every stream, among the
     first T targets that arrive h rows after their forecasts, at most
 
         β T + (MAX_THRESHOLD − u₁) / γ + (1 − β) h
 
-    miss a bound: the rows that wait for their targets cost at most h misses more. (A threshold does not fall below
-    −`MAX_THRESHOLD`. While none has reached that, the same holds for too few misses.)
+    miss a bound: rows that are still waiting for their targets add at most h misses. (A threshold does not fall below
+    −`MAX_THRESHOLD`. Until one reaches that limit, the number of misses has a corresponding lower bound.)
 
     Args:
         learner: the learner.
@@ -181,6 +182,13 @@ class IntervalLearner(RowLearner):
 
     def upcoming(self, run: IntervalRun) -> np.ndarray:
         return np.concatenate([self.learner.upcoming(run.run), self.upcoming_bounds(*run.state[2:])], axis=1)
+
+    def replan(self, run: IntervalRun, x: np.ndarray) -> tuple[IntervalRun, np.ndarray]:
+        inner, made = self.learner.replan(run.run, x)
+        state = run.state._replace(waiting=run.state.waiting.copy(), rows=run.state.rows - 1)
+        unknown = np.full((1, self.outputs), np.nan, np.float32)
+        forecasts = self.add_bounds(state, np.zeros(1, np.int64), unknown, Forecasts(made[None], made[None]))
+        return IntervalRun(inner, state), forecasts.made[0]
 
     def upcoming_bounds(self, waiting: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the bounds of the next `horizon` rows, the nearest row first.

@@ -14,7 +14,7 @@ from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.storage.checkpoint import Writer
 
 if TYPE_CHECKING:
-    from norewind.learners.explanation import Divided, Explanation
+    from norewind.learners.explanation import Explanation, ForecastParts
 
 
 class LearnerFolder(Protocol):
@@ -51,6 +51,8 @@ class Forecasts:
         weights: of a mixture, the mean weight of each member in the forecasts made at each row (rows, members); they
             add up to 1. Otherwise None.
     """
+
+    __slots__ = ("due", "made", "weights")
 
     def __init__(self, made: Any, due: Any, weights: Any = None):
         self.made, self.due, self.weights = made, due, weights
@@ -135,7 +137,7 @@ class BaseLearner(ABC):
         return {}
 
     def explain(self, run: Tree) -> "Explanation | None":
-        """Explain the latest forecasts: by the members of a mixture, and what their parts come from.
+        """Explain the latest forecasts: the weights of a mixture's members, and the parts that add up to a forecast.
 
         Args:
             run: the run, which stays unchanged.
@@ -145,8 +147,8 @@ class BaseLearner(ABC):
         """
         return None
 
-    def divided(self, run: Tree) -> "list[Divided]":
-        """Divide the latest forecasts of a member of a mixture into parts; empty if they cannot be divided.
+    def forecast_parts(self, run: Tree) -> "list[ForecastParts]":
+        """Return the parts of the latest forecasts of a member of a mixture; empty if they cannot be split up.
 
         Args:
             run: the run, which stays unchanged.
@@ -154,7 +156,7 @@ class BaseLearner(ABC):
         return []
 
     def chunk_size(self, run: Tree) -> int:
-        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop soon."""
+        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop promptly."""
         return 1_000
 
     def keep_in(self, folder: LearnerFolder, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
@@ -234,3 +236,19 @@ class RowLearner(Learner):
         Returns:
             One forecast per row, made by the smallest step that reaches it.
         """
+
+    def replan(self, run: Tree, x: np.ndarray) -> tuple[Tree, np.ndarray]:
+        """Make the forecasts of the latest row again, as if more or something else had been known in advance there.
+
+        Args:
+            run: the run, which stays unchanged.
+            x: the inputs of the latest row, of which only the outlook differs; see `norewind.learners.outlook`.
+
+        Returns:
+            A run whose `upcoming` forecasts are the new ones, and those made at the latest row, for all steps. It
+            serves only to forecast.
+
+        Raises:
+            ModelError: this learner knows nothing in advance.
+        """
+        raise ModelError(f"{type(self).__name__} knows nothing in advance.")

@@ -26,9 +26,9 @@ class LeastSquaresRun(NamedTuple):
 class LeastSquares(RowLearner):
     """Recursive least squares with forgetting, for one or many steps ahead.
 
-    For one step and an infinite `limit`, the weights of each target are after every row the
+    For one step and an infinite `limit`, the weights of each target after every row are the
     exact solution of ridge regression on the rows in which it was known, where a sample that
-    is k such rows older counts `forgetting`ᵏ. The covariance is kept as U D Uᵀ (Bierman's
+    is k such rows older has the weight `forgetting`ᵏ. The covariance is kept as U D Uᵀ (Bierman's
     form), so that rounding cannot make it indefinite. Its gains depend on the inputs alone:
     with the features x and the gains k of the latest rows, the weights of all steps learn
     from one factorisation, w_h ← w_h + k_{t−h} (y_t − w_hᵀ x_{t−h}).
@@ -38,12 +38,12 @@ class LeastSquares(RowLearner):
     - A target that is NaN is unknown. By default, every target has its own covariance, which
       does not change in a row where it is unknown. Targets that are known in the same rows can
       share one (`together`), in a fraction of the time and memory. If they are not, a row in
-      which any of them is known counts for all: each unknown one is taken to be as forecast.
+      which any of them is known counts for all: the unknown ones are assumed to equal their forecasts.
     - With several steps, the first one decides which rows count. A later step whose target is
-      unknown while that of the first was known is also taken to be as forecast.
+      unknown while that of the first was known is also assumed to equal its forecast.
     - Forgetting stops while the mean variance of the weights is more than 10⁴ times that of the
-      prior, as it would be if the inputs stood still for a long time, and would then overflow.
-      It is checked every 16 rows.
+      prior. Otherwise it would grow, and finally overflow, while the inputs stay constant. It
+      is checked every 16 rows.
     - Inputs are clipped to ±10, and a missing one is 0.
     - With a `limit`, a larger error counts as an error of that size, so a single outlier cannot
       ruin the model.

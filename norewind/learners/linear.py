@@ -7,7 +7,16 @@ import numpy as np
 
 from norewind.core.checks import ModelError
 from norewind.engines.kernels import kernel
-from norewind.engines.vector_math import VECTOR_WIDTH, add_each_other, add_scaled, dot, padded
+from norewind.engines.vector_math import (
+    SIDE_BY_SIDE,
+    VECTOR_WIDTH,
+    add_each_other,
+    add_each_other_in_turn,
+    add_scaled,
+    dot,
+    dots,
+    padded,
+)
 
 # The largest input, in standard deviations. A larger one is most likely a fault, which a linear model would amplify.
 MAX_INPUT = 10.0
@@ -44,7 +53,7 @@ class Linear(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A short description, for people."""
+        """A short description, for reports."""
         rows = max(self.lags, self.others)
         text = f"least squares on {rows} row{'s' if rows > 1 else ''}"
         text += " of changes" if self.differences else ""
@@ -300,17 +309,27 @@ def update(factors, features, x, gain, forgetting, growth):
         growth: 1/λ, or 1 to stop forgetting.
     """
     diagonal = factors[len(factors) - len(x) :]
+    inner, to_gain, to_factors = np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE), np.empty(SIDE_BY_SIDE)
     gain[:] = 0.0
-    total, start = forgetting, 0
-    for j in range(features):
+    total, start, whole = forgetting, 0, features - features % SIDE_BY_SIDE
+    for first in range(0, features, SIDE_BY_SIDE):
         # Up to the diagonal, which is 1, and the zeros of the padding: whole vectors are faster.
-        length = (j // VECTOR_WIDTH + 1) * VECTOR_WIDTH
-        inner = dot(factors, start, x, 0, length)
-        outer, before = diagonal[j] * inner, total
-        total += inner * outer
-        diagonal[j] *= before / total * growth
-        add_each_other(factors, start, gain, 0, length, -inner / before, outer)
-        start += length
+        length = (first // VECTOR_WIDTH + 1) * VECTOR_WIDTH
+        count = SIDE_BY_SIDE if first < whole else features - whole
+        if count == SIDE_BY_SIDE:
+            dots(inner, factors, start, x, 0, length)
+        for k in range(count):
+            if count < SIDE_BY_SIDE:
+                inner[k] = dot(factors, start + k * length, x, 0, length)
+            to_gain[k], before = diagonal[first + k] * inner[k], total
+            total += inner[k] * to_gain[k]
+            diagonal[first + k] *= before / total * growth
+            to_factors[k] = -inner[k] / before
+            if count < SIDE_BY_SIDE:
+                add_each_other(factors, start + k * length, gain, 0, length, to_factors[k], to_gain[k])
+        if count == SIDE_BY_SIDE:
+            add_each_other_in_turn(factors, start, gain, 0, length, to_factors, to_gain)
+        start += count * length
     for i in range(features):
         gain[i] /= total
 
@@ -343,7 +362,7 @@ def any_known(targets):
 
 @kernel
 def restart_model(plan, number, model):
-    """Let a model forget everything, since its inputs have changed their meaning.
+    """Make a model forget everything, because the meaning of its inputs has changed.
 
     Args:
         plan: the constants of the models.

@@ -1,7 +1,8 @@
-"""Classes of the most similar earlier rows."""
+"""Forecasts of classes from the most similar earlier rows."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
 
 # The numbers of latest rows that are compared, and of the most similar ones that vote.
 WINDOWS, NEIGHBOURS = (100, 300, 1000), 7
-# The share of a vote that all classes together have before the first.
+# The number of votes that all classes share before the first real one.
 PRIOR_VOTES = 0.5
-# The largest weight of a vote, and a distance below which rows count as equal.
+# The largest weight of a vote, and the distance below which rows count as equal.
 LARGEST_VOTE, SMALLEST = 10.0, 1e-12
 # How quickly the relevance of an input follows the latest rows, and what is added to it: at first, all count alike.
 RELEVANCE_RATE, PRIOR_RELEVANCE = 0.002, 0.02
@@ -37,7 +38,41 @@ class NeighboursRun(NamedTuple):
     rows: np.ndarray
 
 
-class ClassNeighbours(RowLearner):
+class NeighboursLearner(RowLearner):
+    """Abstract base class of learners that compare every row with the latest rows.
+
+    Attributes:
+        inputs: the number of inputs that are compared; any further ones are ignored.
+        columns: the number of columns of the targets.
+    """
+
+    inputs: int
+    columns: int
+
+    @abstractmethod
+    def learn(self, run: Any, xs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, Forecasts]:
+        """Learn from rows, in place, and return their losses and forecasts.
+
+        Args:
+            run: the latest rows, changed in place.
+            xs: inputs, of which there may be more than targets: the results of these are zeros.
+            targets: targets; NaN means unknown.
+        """
+
+    def scan(
+        self, run: Any, xs: np.ndarray, targets: np.ndarray, *, count: int | None = None, outputs: bool = False
+    ) -> tuple[Any, np.ndarray, Forecasts]:
+        """Learn from a chunk of rows; see `Learner.scan`. Outputs are always returned: they cost nothing extra."""
+        check_same_length(xs, targets)
+        xs = np.ascontiguousarray(xs[:, : self.inputs], np.float32)
+        return run, *self.learn(run, xs, np.ascontiguousarray(targets[:count], np.float32))
+
+    def forward(self, run: Any, xs: np.ndarray, *, count: int | None = None) -> tuple[Any, Forecasts]:
+        run = type(run)(*(part.copy() for part in run))
+        return run, self.scan(run, xs, np.full((len(xs), self.columns), np.nan), count=count)[2]
+
+
+class ClassNeighbours(NeighboursLearner):
     """Forecasts a class by the votes of the seven most similar of the latest rows, one forecast for each window.
 
     Rows are compared by the squared distance of their inputs. A vote has the weight 1 if its row is the farthest of
@@ -67,6 +102,7 @@ class ClassNeighbours(RowLearner):
     def __init__(self, inputs: int, classes: int, *, steps: Sequence[int] = (0,), windows: Sequence[int] = WINDOWS):
         self.classes = classes
         self.steps = check_steps(type(self).__name__, steps)
+        self.columns = len(steps)
         self.inputs = inputs
         self.windows = tuple(windows)
         self.ring = windows[-1] + max(1, self.horizon)
@@ -77,41 +113,19 @@ class ClassNeighbours(RowLearner):
         past = np.zeros((self.inputs, self.ring), np.float32)
         return NeighboursRun(past, np.full(self.ring, -1), np.zeros(self.inputs), outputs, np.zeros(1, np.int64))
 
-    def scan(
-        self,
-        run: NeighboursRun,
-        xs: np.ndarray,
-        targets: np.ndarray,
-        *,
-        count: int | None = None,
-        outputs: bool = False,
-    ) -> tuple[NeighboursRun, np.ndarray, Forecasts]:
-        """Learn from a chunk of rows; see `Learner.scan`. Outputs are always returned: they cost nothing extra."""
-        check_same_length(xs, targets)
-        return run, *self._learn(run, xs, np.asarray(targets, np.float32), count)
-
-    def forward(
-        self, run: NeighboursRun, xs: np.ndarray, *, count: int | None = None
-    ) -> tuple[NeighboursRun, Forecasts]:
-        run = NeighboursRun(*(part.copy() for part in run))
-        return run, self._learn(run, xs, np.full((len(xs), len(self.steps)), np.nan, np.float32), count)[1]
-
-    def _learn(
-        self, run: NeighboursRun, xs: np.ndarray, targets: np.ndarray, count: int | None
-    ) -> tuple[np.ndarray, Forecasts]:
-        xs = np.ascontiguousarray(xs[:, : self.inputs], np.float32)
+    def learn(self, run: NeighboursRun, xs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, Forecasts]:
         losses = np.zeros(len(xs), np.float32)
         width = len(self.windows) * len(self.steps) * self.classes
         made, due = forecasts = empty_forecasts(self.horizon, (len(xs), width))
         steps, windows = np.array(self.steps), np.array(self.windows)
-        _learn_rows(steps, windows, run, xs[:count], np.ascontiguousarray(targets), losses, made, due)
+        _learn_rows(steps, windows, run, xs[: len(targets)], targets, losses, made, due)
         return losses, forecasts
 
     def upcoming(self, run: NeighboursRun) -> np.ndarray:
         return upcoming_forecasts(run.outputs, self.steps, run.rows[0])
 
     def reset(self, run: NeighboursRun) -> NeighboursRun:
-        run.classes[:] = -1  # the rows of another sequence are no neighbours
+        run.classes[:] = -1  # rows of another sequence are not neighbours
         run.outputs[:] = 0
         run.rows[:] = 0
         return run
@@ -212,7 +226,7 @@ def insert_nearest(distance, place, sizes, places):
 
 @kernel
 def vote_of(sizes, rank):
-    """Return the weight of one of the nearest rows: the more the nearer it is, compared with the farthest of them.
+    """Return the weight of one of the nearest rows: the ratio of the farthest one's distance to its own.
 
     Args:
         sizes: the distances of the nearest rows, in increasing order; infinite if there is no such row.
@@ -224,7 +238,7 @@ def vote_of(sizes, rank):
 
 @kernel
 def _vote(classes, step, windows, row, distances, mixed):
-    """Write the log-probabilities of the classes by the votes of the nearest rows whose class has come.
+    """Write the log-probabilities of the classes, from the votes of the nearest rows whose class is known.
 
     Args:
         classes: the ring of classes; -1 is unknown.
@@ -238,7 +252,7 @@ def _vote(classes, step, windows, row, distances, mixed):
     sizes, votes = np.full(NEIGHBOURS, np.inf, np.float32), np.full(NEIGHBOURS, -1)
     ago = first
     for w in range(len(windows)):
-        # The latest rows first, so that the newer of two equally similar ones counts.
+        # The latest rows first, so that the newer of two equally similar rows wins.
         while ago < min(row + 1, first + windows[w]):
             came = classes[(row - ago + step) % ring]
             if came >= 0:

@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.learners import expert_weights
-from norewind.learners.explanation import Divided, Explanation, explain_numbers
+from norewind.learners.explanation import Explanation, ForecastParts, explain_numbers
 from norewind.learners.horizon import PERIODS, exchange, upcoming_forecasts
 from norewind.learners.learner import Forecasts, empty_forecasts
 from norewind.learners.linear import (
@@ -22,6 +22,7 @@ from norewind.learners.linear import (
     restart_model,
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
+from norewind.learners.outlook import OutlookLearner
 from norewind.learners.past_values import (
     FIRST_ROWS,
     PastValues,
@@ -38,30 +39,6 @@ from norewind.learners.regrets import Regrets, follow_regrets, init_regrets, upd
 from norewind.learners.rescaling import choose_units, convert, convert_back, rescale, write_values
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
-# The lags of the targets are divided by their number. Other inputs have fewer.
-MODELS = (
-    Linear(8, 0.998),
-    Linear(32, 0.9998),
-    Linear(168, 0.9998),
-    Linear(168, 0.998),
-    Linear(168, 0.9998, spread=100.0),
-    Linear(24, 0.9998, spread=100.0),
-    Linear(24, 0.9998, spread=10.0, differences=True),
-    Linear(24, 0.9998, spread=10.0, season=1),
-    Linear(24, 0.9998, spread=10.0, season=2),
-    Linear(24, 0.9998, spread=10.0, season=1, differences=True),
-)
-# With more outputs than this, weights take most of the time, and fewer models are as good.
-MANY_OUTPUTS, MODELS_FOR_MANY_OUTPUTS = (
-    200,
-    (
-        Linear(32, 0.9998),
-        Linear(32, 0.998),
-        Linear(168, 0.9998),
-        Linear(32, 0.9998, differences=True),
-        Linear(32, 0.9998, season=1),
-    ),
-)
 # Simple rules: the period, where -1 and -2 are the seasons of the series and 0 is the last value, and whether they add
 # the change since a period ago.
 RULES = ((0, 0), *((period, 0) for period in PERIODS), (-1, 0), (-2, 0), (-1, 1))
@@ -201,9 +178,11 @@ class NumberMixture(RowMixture):
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear = mixture.linear._replace(past=mixture.linear.past.copy(), rows=mixture.linear.rows.copy())
-        past = PastValues(*(part.copy() for part in mixture.past))
-        return mixture._replace(linear=linear, past=past, outputs=mixture.outputs.copy())
+        linear, past, seasons, waiting, performance, regrets, outputs = mixture
+        features, factors, weights, spreads, variances, rows = linear  # `_replace` takes a microsecond
+        linear = LinearRun(features.copy(), factors, weights, spreads, variances, rows.copy())
+        past = PastValues(past.values.copy(), past.ends.copy(), past.scales.copy())
+        return NumberMixtureRun(linear, past, seasons, waiting, performance, regrets, outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
@@ -221,13 +200,34 @@ class NumberMixture(RowMixture):
         return losses, forecasts
 
     def explain(self, run: MixtureRun) -> Explanation | None:
-        parts: list[Divided] = []
+        parts: list[ForecastParts] = []
         for learner, own, count in zip(self.members, run.members, self.forecasts, strict=True):
-            parts += learner.divided(own) or count * [{}]
+            parts += learner.forecast_parts(own) or count * [{}]
         return explain_numbers(self, run.mixture, parts)
 
     def upcoming(self, run: MixtureRun) -> np.ndarray:
         return upcoming_forecasts(run.mixture.outputs, self.steps, run.mixture.linear.rows[0])
+
+    def replan(self, run: MixtureRun, x: np.ndarray) -> tuple[MixtureRun, np.ndarray]:
+        mixture, members, changes = run.mixture, list(run.members), np.zeros((self.experts, self.outputs))
+        expert, seen = self.experts - sum(self.forecasts), self._inputs_of(x[None])[0]
+        for place, (learner, count) in enumerate(zip(self.members, self.forecasts, strict=True)):
+            if isinstance(learner, OutlookLearner):
+                members[place], changes[expert : expert + count] = learner.replan(members[place], seen)
+            expert += count
+        place = (int(mixture.linear.rows[0]) - 1) % len(mixture.waiting)
+        forecasts = mixture.waiting[place].astype(np.float64)
+        scales = mixture.past.scales
+        if len(self.plan.known):  # members forecast in the units of the row
+            changes *= np.tile(scales[1] / scales[3], len(self.steps))
+        forecasts[: self.experts] += changes
+        rings, moments = mixture.outputs.copy(), np.zeros((2, self.outputs))
+        _limit(self.plan, mixture, forecasts)
+        _mix(self.plan, mixture, forecasts, np.zeros_like(changes), moments)
+        if self.gaussian:
+            expert_weights.encode_variances(moments[1])
+        rings[place] = moments[: 1 + self.gaussian]
+        return MixtureRun(tuple(members), mixture._replace(outputs=rings)), rings[place].reshape(-1)
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)
@@ -277,25 +277,17 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
             forecasts[experts - others.shape[1] + i] = others[t, i]
             if len(plan.known) > 0:
                 convert(forecasts[experts - others.shape[1] + i], run.past.scales)
-        for e in range(experts):
-            expert_weights.clip_forecasts(forecasts[e], e > 0)
-            if len(plan.known) > 0:
-                clip_to_past(run.past, forecasts[e])
+        _limit(plan, run, forecasts)
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
             _learn_weights(run, before, learned)
-        expert_weights.mix_densities(run.performance, forecasts[:experts], forecasts[experts], moments[1], weights)
-        follow_regrets(run.regrets, steps, forecasts, weights)
+        _mix(plan, run, forecasts, weights, moments)
         expert_weights.average_weights(weights, shares[t])
         if learns and steps[0] > 0:
             run.waiting[row % len(run.waiting), experts:] = forecasts[experts:]
-        moments[0] = forecasts[experts + 1]
-        moments[1] += (forecasts[experts + 1] - forecasts[experts]) ** 2
         if learns and steps[0] == 0:
             run.waiting[0] = forecasts
             _learn_weights(run, forecasts, learned)
-        if len(plan.known) > 0:
-            convert_back(moments, run.past.scales)
         if len(shown) == 2:
             expert_weights.encode_variances(moments[1])
         shown[:] = moments[: len(shown)]
@@ -369,6 +361,27 @@ def _forecast(plan, run, row, x, targets, forecasts):
 
 
 @kernel
+def _limit(plan, run, forecasts):
+    """Clip the forecasts of the experts."""
+    for e in range(len(run.performance.recent_losses)):
+        expert_weights.clip_forecasts(forecasts[e], e > 0)
+        if len(plan.known) > 0:
+            clip_to_past(run.past, forecasts[e])
+
+
+@kernel
+def _mix(plan, run, forecasts, weights, moments):
+    """Write the average of the experts, the forecasts to make, and their means and variances in units of the rows."""
+    experts = len(weights)
+    expert_weights.mix_densities(run.performance, forecasts[:experts], forecasts[experts], moments[1], weights)
+    follow_regrets(run.regrets, plan.steps, forecasts, weights)
+    moments[0] = forecasts[experts + 1]
+    moments[1] += (forecasts[experts + 1] - forecasts[experts]) ** 2
+    if len(plan.known) > 0:
+        convert_back(moments, run.past.scales)
+
+
+@kernel
 def _learn_weights(run, due, targets):
     """Update what decides how much every expert counts."""
     update_regrets(run.regrets, due, targets, run.performance.variances[0])
@@ -380,23 +393,3 @@ def _rule_of(model: Linear) -> int:
     if not (model.season or model.differences):
         return -1
     return RULES.index((-model.season, int(model.differences and model.season > 0)))
-
-
-def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
-    """Choose linear models: few and many lags, forgetting quickly and slowly, of values and of changes.
-
-    The lags of the targets are divided by their number only, whatever other inputs there are.
-
-    Args:
-        inputs: the number of inputs.
-        outputs: the number of outputs of all steps.
-        own: how many of the inputs are the latest targets.
-    """
-    chosen = MODELS if outputs <= MANY_OUTPUTS else MODELS_FOR_MANY_OUTPUTS
-    found = []
-    for model in chosen:
-        # With many other inputs, only some of the models can afford to see them.
-        is_first = model.spread == 1 and not model.differences and not model.season
-        others = max(int(is_first), model.lags // inputs) if inputs > own else 0
-        found.append(model._replace(lags=max(1, model.lags // own) if own else 0, others=others))
-    return list(dict.fromkeys(found))

@@ -1,4 +1,4 @@
-"""Numbers of the most similar earlier rows."""
+"""Forecasts of numbers from the most similar earlier rows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,9 +6,16 @@ from typing import NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.horizon import check_same_length
-from norewind.learners.learner import Forecasts, RowLearner, empty_forecasts
-from norewind.learners.neighbours import NEIGHBOURS, PRIOR_VOTES, WINDOWS, insert_nearest, vote_of, write_distances
+from norewind.learners.learner import Forecasts, empty_forecasts
+from norewind.learners.neighbours import (
+    NEIGHBOURS,
+    PRIOR_VOTES,
+    WINDOWS,
+    NeighboursLearner,
+    insert_nearest,
+    vote_of,
+    write_distances,
+)
 
 
 class NumberNeighboursRun(NamedTuple):
@@ -25,7 +32,7 @@ class NumberNeighboursRun(NamedTuple):
     rows: np.ndarray
 
 
-class NumberNeighbours(RowLearner):
+class NumberNeighbours(NeighboursLearner):
     """Predicts the targets of a row as the mean of those of the most similar latest rows, weighted by similarity.
 
     There is one prediction for each window. Rows are compared, and weighted, as in `ClassNeighbours`, but all inputs
@@ -49,49 +56,26 @@ class NumberNeighbours(RowLearner):
     steps = (0,)
 
     def __init__(self, inputs: int, targets: int, *, windows: Sequence[int] = WINDOWS):
-        self.inputs = inputs
-        self.targets = targets
+        self.inputs, self.columns = inputs, targets
         self.windows = tuple(windows)
 
     def init(self) -> NumberNeighboursRun:
         """Start a run without rows."""
         ring = self.windows[-1] + 1
         past = np.zeros((self.inputs, ring), np.float32)
-        return NumberNeighboursRun(past, np.full((ring, self.targets), np.nan, np.float32), np.zeros(1, np.int64))
+        return NumberNeighboursRun(past, np.full((ring, self.columns), np.nan, np.float32), np.zeros(1, np.int64))
 
-    def scan(
-        self,
-        run: NumberNeighboursRun,
-        xs: np.ndarray,
-        targets: np.ndarray,
-        *,
-        count: int | None = None,
-        outputs: bool = False,
-    ) -> tuple[NumberNeighboursRun, np.ndarray, Forecasts]:
-        """Learn from a chunk of rows; see `Learner.scan`. Outputs are always returned: they cost nothing extra."""
-        check_same_length(xs, targets)
-        return run, *self._learn(run, xs, np.ascontiguousarray(targets, np.float32), count)
-
-    def forward(
-        self, run: NumberNeighboursRun, xs: np.ndarray, *, count: int | None = None
-    ) -> tuple[NumberNeighboursRun, Forecasts]:
-        run = NumberNeighboursRun(*(part.copy() for part in run))
-        return run, self._learn(run, xs, np.full((len(xs), self.targets), np.nan, np.float32), count)[1]
-
-    def _learn(
-        self, run: NumberNeighboursRun, xs: np.ndarray, targets: np.ndarray, count: int | None
-    ) -> tuple[np.ndarray, Forecasts]:
-        xs = np.ascontiguousarray(xs[:, : self.inputs], np.float32)
+    def learn(self, run: NumberNeighboursRun, xs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, Forecasts]:
         losses = np.zeros(len(xs), np.float32)
-        forecasts = empty_forecasts(0, (len(xs), len(self.windows) * self.targets))
-        _learn_rows(np.array(self.windows), run, xs[:count], targets, losses, forecasts.made)
+        forecasts = empty_forecasts(0, (len(xs), len(self.windows) * self.columns))
+        _learn_rows(np.array(self.windows), run, xs[: len(targets)], targets, losses, forecasts.made)
         return losses, forecasts
 
     def upcoming(self, run: NumberNeighboursRun) -> np.ndarray:
-        return np.zeros((0, len(self.windows) * self.targets), np.float32)
+        return np.zeros((0, len(self.windows) * self.columns), np.float32)
 
     def reset(self, run: NumberNeighboursRun) -> NumberNeighboursRun:
-        run.targets[:] = np.nan  # the rows of another sequence are no neighbours
+        run.targets[:] = np.nan  # rows of another sequence are not neighbours
         run.rows[:] = 0
         return run
 

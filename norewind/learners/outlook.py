@@ -1,4 +1,4 @@
-"""Least squares on what is known in advance of the rows to forecast: their calendar, and columns known in advance."""
+"""Least squares on what is known in advance about the rows to forecast: their calendar, and planned columns."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from norewind.engines.kernels import kernel
-from norewind.learners.explanation import Divided, ForecastPart, parts_of_linear
+from norewind.learners.explanation import ForecastPart, ForecastParts, parts_of_linear
 from norewind.learners.horizon import check_steps
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.linear import (
@@ -28,7 +28,7 @@ HOURS, WEEKDAYS, MONTHS, HARMONICS = 24, 7, 12, 3
 REGRESSION = Linear(1, 0.9995, spread=10.0)
 # The models of what the outlook leaves unexplained: few and many lags, which are divided by the number of targets.
 REMAINDERS = (Linear(24, 0.998, spread=30.0), Linear(168, 0.9995, spread=30.0))
-# With more outputs than this, there is only the first of them.
+# With more outputs than this, only the first of these models is used.
 MANY_OUTPUTS = 200
 # The largest error that is learned from, in standard deviations of the earlier errors.
 ERROR_LIMIT = 5.0
@@ -71,14 +71,14 @@ class OutlookRun(NamedTuple):
 
 
 class OutlookLearner(Learner):
-    """Regresses each target on the outlook of its own row, and forecasts the errors of that from their lags.
+    """Regresses each target on the outlook of its own row, and forecasts the residuals from their lags.
 
-    The regression is the same for every step, so what is learned of a Monday at 8 counts for all steps that reach one.
-    Its features are the hour of the day (between whole hours, it is interpolated), the weekday, both together, three
-    harmonics of the year or the months, holidays by hour, and the columns known in advance, also squared. A second
-    recursive least squares forecasts, for all steps, the errors that the regression would make, from the errors that it
-    made at the latest rows, and from the latest row of the other inputs. A member of a mixture: its forecasts are NaN
-    where the outlook is not known.
+    One regression serves all steps, so what it learns about Mondays at 8 counts for every step that reaches one. Its
+    features are the hour of the day (interpolated between whole hours), the weekday, the hour of each weekday, three
+    harmonics of the year or the months, holidays by hour, and the planned columns with their squares. A second
+    recursive least squares forecasts, for all steps, the residuals of this regression from its residuals at the latest
+    rows and from the latest row of the other inputs. It is meant as a member of a mixture: its forecasts are NaN where
+    the outlook is not known.
 
     Args:
         inputs: the number of inputs before the outlook.
@@ -139,14 +139,28 @@ class OutlookLearner(Learner):
         copied, _, forecasts = self.scan(copied, xs, unknown, count=count)
         return copied, forecasts
 
-    def divided(self, run: OutlookRun) -> list[Divided]:
+    def replan(self, run: OutlookRun, x: np.ndarray) -> tuple[OutlookRun, np.ndarray]:
+        """Explain the rows ahead again, as if something else had been known of them at the latest row.
+
+        Args:
+            run: the run, which stays unchanged.
+            x: the inputs of the latest row.
+
+        Returns:
+            A run with this explanation, and what it changes in each forecast made at that row.
+        """
+        place, waiting = (int(run.second.rows[0]) - 1) % len(run.waiting), run.waiting.copy()
+        explain_steps(tuple(self.plan), model_at(LinearPlan(*self.plan.first), run.first, 0), x, waiting[place])
+        return run._replace(waiting=waiting), waiting[place] - run.waiting[place]
+
+    def forecast_parts(self, run: OutlookRun) -> list[ForecastParts]:
         plan, row = self.plan, int(run.second.rows[0]) - 1
         if row < 0:
             return []
         calendar = {ForecastPart(member="the calendar of that row"): run.waiting[row % len(run.waiting)].copy()}
-        second, inputs, seen = LinearPlan(*plan.second), (plan.known, plan.others), "what the calendar says"
+        second, inputs, seen = LinearPlan(*plan.second), (plan.known, plan.others), "the calendar's prediction"
         parts = (parts_of_linear(second, run.second, e, row, inputs, seen) for e in range(self.forecasts))
-        return [calendar | dict(each) for each in parts]
+        return [calendar | each for each in parts]
 
     def reset(self, run: OutlookRun) -> OutlookRun:
         reset_linear(run.first)
@@ -236,7 +250,7 @@ def _scan_rows(plan, arrays, xs, targets, made):
     plan = OutlookPlan(*plan)
     first_plan, second_plan = LinearPlan(*plan.first), LinearPlan(*plan.second)
     first, second, waiting = LinearRun(*arrays[:6]), LinearRun(*arrays[6:12]), arrays[12]
-    steps, width, own = second_plan.steps, plan.width, len(plan.known)
+    steps, own = second_plan.steps, len(plan.known)
     regression = model_at(first_plan, first, 0)
     features = np.empty(first_plan.inputs)
     now, explained, blank = np.empty(own), np.empty(own), np.empty(own)
@@ -246,7 +260,7 @@ def _scan_rows(plan, arrays, xs, targets, made):
         for i in range(len(errors)):
             due[i] = waiting[(row - steps[i // own]) % len(waiting), i]
             errors[i] = targets[t, i] - due[i]
-        is_known = write_outlook(plan.places, x[plan.start : plan.start + width], features)
+        is_known = write_outlook(plan.places, x[plan.start : plan.start + plan.width], features)
         for k in range(own):
             # Unknown targets of the row are those of the nearest step.
             arrived = is_known and np.isfinite(targets[t, k])
@@ -260,21 +274,39 @@ def _scan_rows(plan, arrays, xs, targets, made):
             inputs[own + i] = x[plan.others[i]]
         for e in range(made.shape[1]):
             linear_row(second_plan, e, model_at(second_plan, second, e), row, inputs, errors, made[t, e])
-        for s in range(len(steps)):
-            begin = plan.start + (1 + s) * width
-            ahead = write_outlook(plan.places, x[begin : begin + width], features) and is_known
-            explain(regression, features, explained)
-            for k in range(own):
-                i = s * own + k
-                waiting[row % len(waiting), i] = explained[k] if ahead else np.nan
-                for e in range(made.shape[1]):
-                    made[t, e, i] = made[t, e, i] + explained[k] if ahead else np.nan
+        ahead = waiting[row % len(waiting)]
+        explain_steps(plan, regression, x, ahead)
+        for e in range(made.shape[1]):
+            for i in range(len(ahead)):
+                made[t, e, i] += ahead[i]
         second.rows[0] += 1
 
 
 @kernel
+def explain_steps(plan, regression, x, ahead):
+    """Write what the regression says of the rows ahead of a row; NaN where the outlook is not known.
+
+    Args:
+        plan: the fields of an `OutlookPlan`.
+        regression: the arrays of the regression.
+        x: the inputs of the row; the outlook comes last.
+        ahead: where to write the values (steps × targets).
+    """
+    plan = OutlookPlan(*plan)
+    own, width = len(plan.known), plan.width
+    features, explained = np.empty(LinearPlan(*plan.first).inputs), np.empty(own)
+    is_known = write_outlook(plan.places, x[plan.start : plan.start + width], features)
+    for s in range(len(ahead) // own):
+        begin = plan.start + (1 + s) * width
+        is_known_ahead = write_outlook(plan.places, x[begin : begin + width], features) and is_known
+        explain(regression, features, explained)
+        for k in range(own):
+            ahead[s * own + k] = explained[k] if is_known_ahead else np.nan
+
+
+@kernel
 def explain(regression: LinearModel, features, explained):
-    """Write what the regression on the outlook says of each target.
+    """Write the prediction of each target by the regression on the outlook.
 
     Args:
         regression: the arrays of the model.

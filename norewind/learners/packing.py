@@ -5,6 +5,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from norewind.core import checks
@@ -203,8 +204,8 @@ class PackedLearner(Learner):
         return self.learner.for_keys(run.unpack(), share=share)
 
     def _learn_sample(self, caller: str, run: PackedRun, x: Tree, target: Tree) -> tuple[PackedRun, np.ndarray, Tree]:
-        vectors, (finite, loss, output) = self._call(caller, self._learn, run, run.vectors, x, target)
-        if finite:
+        vectors, (loss, output) = self._call(caller, self._learn, run, run.vectors, x, target)
+        if loss == loss:
             return PackedRun(run.layout, vectors), loss, output
         xs, targets = jax.tree.map(lambda leaf: np.asarray(leaf)[None], (x, target))
         new, losses, outputs = self._skip_or_stop(run, xs, targets, latest=None)
@@ -214,8 +215,8 @@ class PackedLearner(Learner):
         self, run: PackedRun, xs: Tree, targets: Tree, latest: Tree
     ) -> tuple[PackedRun, np.ndarray | jax.Array, Tree]:
         inputs = (xs, targets) if latest is None else (xs, targets, latest)
-        vectors, (finite, losses, outputs) = self._call("scan", self._learn_only, run, run.vectors, *inputs)
-        if finite:
+        vectors, (losses, outputs) = self._call("scan", self._learn_only, run, run.vectors, *inputs)
+        if losses[0] == losses[0]:
             return PackedRun(run.layout, vectors), losses, outputs
         return self._skip_or_stop(run, xs, targets, latest)
 
@@ -252,8 +253,11 @@ class PackedLearner(Learner):
         return program(vectors, *placed)
 
     def _learn(self, layout: PackedLayout, vectors: Vectors, x: Tree, target: Tree, latest: Tree = None):
+        """Learn from a sample. The loss is NaN if any number is not finite: one more number would take longer to read."""
         new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, latest, nonfinite="report")
-        return layout.pack(without_weak_types(new)), (finite, estimate.loss, estimate.output)
+        assert finite is not None
+        loss = jnp.where(finite, estimate.loss, jnp.nan)
+        return layout.pack(without_weak_types(new)), (loss, estimate.output)
 
     def _learn_only(self, layout: PackedLayout, vectors: Vectors, *inputs: Tree):
         """Learn from the only one of some samples. Indexing is faster in compiled code than before it."""

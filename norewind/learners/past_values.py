@@ -32,7 +32,7 @@ class PastValues(NamedTuple):
 
 
 def rule_name(period: int, differences: int) -> str:
-    """Return a short description of a rule, for people.
+    """Return a short description of a rule, for reports.
 
     Args:
         period: its period in rows; -1 and -2 for the short and the long period of the series, 0 for the last value.
@@ -58,8 +58,8 @@ def init_past(columns: int, horizon: int) -> PastValues:
 def remember_row(past, row, x, known, inputs):
     """Add a row. A missing value is that of the row before.
 
-    A value beyond the limits of forecasts is cut to them as soon as the next one is within them again: as an outlier, it
-    would come back one period later, while a series that has shifted stays beyond.
+    A value beyond the limits of forecasts is cut to them as soon as the next one is within them again: an outlier would
+    come back one period later. A series that has shifted stays beyond.
 
     Args:
         past: the past values, changed in place.

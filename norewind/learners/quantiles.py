@@ -15,10 +15,10 @@ FARTHEST = 100.0
 
 
 class QuantileLearner(RowLearner):
-    """A learner of rows that forecasts a quantile of its targets: the forecast of another learner, moved by a tracker.
+    """Forecasts a quantile of each target: the forecast of another learner, shifted by a tracker of its errors.
 
     The tracker is the lower bound of an interval of `IntervalLearner`, below which a share of `quantile` of the targets
-    may fall: it moves up after a target above it, and down after one below it, in the proportion of the quantile. So
+    may fall: it moves up after a target above it, and down after one below it, in proportion to the quantile. So
     its bound on the misses holds for every stream of standardised targets: of the first T targets that arrive h rows
     after their forecasts, at most qT + (4.1 − u₁)/γ + (1 − q)h are below them, and, as long as no threshold has
     reached its limit, at most (1 − q)T + (4.1 + u₁)/γ + qh above.
@@ -91,6 +91,10 @@ class QuantileLearner(RowLearner):
     def upcoming(self, run: IntervalRun) -> np.ndarray:
         both = self.learner.upcoming(run)
         return self._finite(both[:, both.shape[1] // 2 :])
+
+    def replan(self, run: IntervalRun, x: np.ndarray) -> tuple[IntervalRun, np.ndarray]:
+        run, both = self.learner.replan(run, x)
+        return run, self._finite(both[self.outputs :])
 
     def explain(self, run: IntervalRun) -> Explanation | None:
         found, state = self.learner.explain(run), run.state

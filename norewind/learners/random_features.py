@@ -14,22 +14,21 @@ WIDTHS = (0.25, 1.0)
 
 
 class RandomFeatures(RowLearner):
-    """Another learner of rows that is given random Fourier features of the inputs (Rahimi & Recht, 2007).
+    """Passes random Fourier features of the inputs (Rahimi & Recht, 2007) to another learner of rows.
 
-    The features are √2 cos(wᵀx + b), with b uniform and w normal. Half of them belong to a Gaussian kernel of half the
-    usual distance between two rows, and half to one of this distance.
+    The features are √2 cos(wᵀx + b), with b uniform and w normal. Half of them approximate a Gaussian kernel whose
+    width is half the usual distance between two rows; for the other half, the width is that distance.
 
     Args:
         learner: a learner of rows with `features` inputs.
         inputs: the number of inputs that are used; any further ones are ignored.
         features: the number of features.
-        seed: the seed of w and b.
     """
 
-    def __init__(self, learner: Any, inputs: int, features: int, *, seed: int = 0):
+    def __init__(self, learner: Any, inputs: int, features: int):
         self.learner = learner
         self.steps: Sequence[int] = learner.steps  # pyright: ignore[reportIncompatibleVariableOverride]
-        noise, widths = np.random.default_rng(seed), np.resize(WIDTHS, features)
+        noise, widths = np.random.default_rng(0), np.resize(WIDTHS, features)
         directions = noise.normal(size=(inputs, features)) / np.sqrt(widths * 2 * inputs)
         self._directions = directions.astype(np.float32)
         self._shifts = noise.uniform(0, 2 * np.pi, features).astype(np.float32)

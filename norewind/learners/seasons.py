@@ -1,4 +1,4 @@
-"""Periods of series, found online: at which lags a series is close to itself."""
+"""Periods of series, found online: the lags at which a series resembles itself."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,15 +16,15 @@ CLOSE = 0.8
 # Among lags whose distances differ by less than this factor (more in the first rows), the shortest is the period, not
 # its multiples.
 ALIKE = 1.05
-# A period stays while its distance is at most this much larger than that of another one.
+# A period is kept unless its distance exceeds that of another one by more than this factor.
 HYSTERESIS = 1.02
-# A period is believed when the series is this many times as long.
+# A period is accepted once the series is this many times as long.
 REPEATS = 3
 # Periods are chosen again when the series has grown by this factor, and at least this many rows.
 GROWTH, FEWEST_ROWS = 1.25, 12
 # Distances are means over about this many of the latest rows.
 MEMORY = 10_000
-# Only so many columns are compared.
+# The largest number of columns that are compared.
 COLUMNS = 4
 
 
@@ -63,7 +63,7 @@ def init_seasons(columns: int, periods: Sequence[int] = ()) -> Seasons:
 
 @kernel
 def observe_row(seasons, values):
-    """Add a row, and choose the periods again if it is time to.
+    """Add a row, and choose the periods again when due.
 
     Args:
         seasons: the seasons, changed in place.
@@ -115,14 +115,14 @@ def _choose(periods, distances, alike):
 
 @kernel
 def closest_lag(distances, alike):
-    """Return the shortest lag at which a series is about as close to itself as at any; 0 if at none it is close.
+    """Return the shortest lag at which a series is about as close to itself as at any other; 0 if it is close at none.
 
-    Lags from the first one up to the first rise and fall of the distance do not count, since neighbours are close in
-    any smooth series.
+    Lags before the distance has first risen and fallen again do not count, since neighbours are close in any smooth
+    series.
 
     Args:
         distances: the mean absolute distance at each lag from 0, which is ignored.
-        alike: the factor by which distances may differ that are about the same.
+        alike: the factor within which distances count as equal.
     """
     best, largest = np.inf, 0.0
     for lag in range(2, len(distances)):

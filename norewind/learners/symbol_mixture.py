@@ -41,7 +41,6 @@ class SymbolMixture(Learner):
         symbols: the number of symbols.
         window: the number of symbols in one step of the networks.
         megabytes: the size of the tables of counts.
-        classes: the class of each symbol, if the stream is text; see `Counts`.
         only_targets: whether outputs are the log-probabilities of the targets alone, one per symbol. Those of all 256
             symbols take counts many times as long.
     """
@@ -53,14 +52,13 @@ class SymbolMixture(Learner):
         *,
         window: int = 1,
         megabytes: float = 64,
-        classes: np.ndarray | None = None,
         only_targets: bool = False,
     ):
         self.networks = [learner for learner, _ in networks]
         self._runs = tuple(run for _, run in networks)
         self.window = window
         self.only_targets = only_targets
-        self.counts = Counts(symbols, experts=len(networks), megabytes=megabytes, classes=classes)
+        self.counts = Counts(symbols, experts=len(networks), megabytes=megabytes)
         self.mixture = BayesMixture(len(networks) + 1, switching=SYMBOL_SWITCHING)
 
     def init(self) -> SymbolMixtureRun:

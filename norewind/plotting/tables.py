@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-BARS = "▁▂▃▄▅▆▇█"
+BARS, SPARKLINE_WIDTH = "▁▂▃▄▅▆▇█", 40
 # The cells of a row, in the order of the header or by the names in it.
 TableRow = Sequence[Any] | Mapping[str, Any]
 
@@ -51,12 +51,11 @@ def _cells(header: Sequence[str], rows: Iterable[TableRow]) -> list[Sequence[Any
     return [[row[name] for name in header] if isinstance(row, Mapping) else row for row in rows]
 
 
-def sparkline(values: Iterable[float | None], width: int = 40, span: tuple[float, float] | None = None) -> str:
-    """Draw a curve as one line of text.
+def sparkline(values: Iterable[float | None], span: tuple[float, float] | None = None) -> str:
+    """Draw a curve as one line of text, averaging the points of a long one.
 
     Args:
         values: the points of the curve; unknown ones are left out.
-        width: the largest number of characters; the points of a longer curve are averaged.
         span: the values at the bottom and at the top; by default the smallest and the largest point.
 
     >>> sparkline([4, 3, 2, None, 1, 1])
@@ -67,7 +66,7 @@ def sparkline(values: Iterable[float | None], width: int = 40, span: tuple[float
     known = np.array([value for value in values if value is not None and np.isfinite(value)])
     if not len(known):
         return ""
-    points = np.array([part.mean() for part in np.array_split(known, min(width, len(known)))])
+    points = np.array([part.mean() for part in np.array_split(known, min(SPARKLINE_WIDTH, len(known)))])
     low, high = span or (points.min(), points.max())
     places = (points.clip(low, high) - low) / ((high - low) or 1) * (len(BARS) - 1)
     return "".join(BARS[round(place)] for place in places.tolist())

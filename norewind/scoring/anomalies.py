@@ -1,4 +1,4 @@
-"""How unusual a row is: a score in [0, 1] with a stated meaning, from a stream of values and errors of forecasts.
+"""Anomaly scores: how unusual the rows of a stream are, from 0 to 1, by their values and the errors of their forecasts.
 
 On a stream without anomalies, at most a share of 1 − s of all rows have a score of s or more: with 0.999, at most one
 row in a thousand. tests/scoring/test_anomalies.py measures this on noise of several kinds. Scores above 0.99 come from
@@ -15,8 +15,11 @@ A row is compared with the past in four ways. The rarest of the four counts, wit
 
 Earlier errors and distances are counted in a histogram of their logarithms, where old ones slowly fade. Beyond the
 twenty largest, their distribution is continued as a power law. After a row rarer than one in a hundred the detector
-rests: in the next hundred rows, only rarer ones have a score above 0. With several columns, the rarest of them counts,
-with its probability multiplied by their number. Memory is constant, about 35 kB per column.
+rests: in the next hundred rows, only rarer ones have a score above 0.
+
+With several columns, two probabilities are compared, and the smaller of them counts twice: that of the rarest column,
+multiplied by their number, and that of the root mean square of the errors of all columns, compared with earlier ones.
+The latter never rests. Memory is constant, about 35 kB per column.
 """
 
 import numpy as np
@@ -37,35 +40,35 @@ FALL = 10.0
 FIRST, UNUSUAL, REST = 50, 0.01, 100
 # Errors below this number of standard deviations, and distances below this share of the range, count as equal.
 MIN_SIZE = 1e-6
-# The rarest probability.
+# The smallest probability.
 MIN_PROBABILITY = 1e-300
 # Counts are divided by the latest weight when it exceeds this.
 MAX_WEIGHT = 1e100
 
 
-# What is known of a column: the histograms of errors and of the distances of the two means; for each histogram, the sum
-# of the counts, the weight of the next one, and the highest bin that is not empty; the latest values; and the number of
-# values, their mean, the smallest, the largest, the number of rows that are left of a rest, and the smallest
-# probability in it.
+# The state of a column: the histograms of errors and of the distances of the two means; for each histogram, the sum of
+# the counts, the weight of the next one, and the highest bin that is not empty; the latest values; and the number of
+# values, their mean, the smallest, the largest, the remaining rows of a rest, and the smallest probability in it.
 KINDS = 1 + len(LATEST)
 SIZES = (KINDS * BINS, KINDS * 3, LATEST[-1], 6)
 
 
 def init_anomalies(columns: int = 1) -> np.ndarray:
-    """Return the state of a stream before its first row, one row of numbers per column.
+    """Return the state of a stream before its first row, one row of numbers per column and one for all together.
 
     Args:
         columns: the number of columns.
     """
     totals, numbers = np.tile([0.0, 1.0, 0.0], KINDS), [0.0, 0.0, np.inf, -np.inf, 0.0, 1.0]
-    return np.tile(np.concatenate([np.zeros(SIZES[0]), totals, np.zeros(SIZES[2]), numbers]), (columns, 1))
+    one = np.concatenate([np.zeros(SIZES[0]), totals, np.zeros(SIZES[2]), numbers])
+    return np.tile(one, (columns + 1 if columns > 1 else 1, 1))
 
 
 def score_rows(state: np.ndarray, values: np.ndarray, errors: np.ndarray) -> np.ndarray:
     """Score consecutive rows, each compared with those before it.
 
     Args:
-        state: what is known of the stream, from `init_anomalies`, which is changed.
+        state: the state of the stream, from `init_anomalies`, changed in place.
         values: the values of each row (rows, columns); NaN if it is unknown.
         errors: the errors of their forecasts, in standard deviations; NaN if there is none.
 
@@ -76,40 +79,63 @@ def score_rows(state: np.ndarray, values: np.ndarray, errors: np.ndarray) -> np.
 
 
 def scores_and_columns(state: np.ndarray, values: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Score consecutive rows, and find the column of each that is the most unusual; see `score_rows`.
+    """Score consecutive rows, and find the most unusual column of each; see `score_rows`.
 
     Args:
-        state: what is known of the stream, which is changed.
+        state: the state of the stream, changed in place.
         values: the values of each row.
         errors: the errors of their forecasts.
 
     Returns:
-        The score of each row, and the number of the column that it is due to.
+        The score of each row, and the index of the column that it is due to.
     """
     probabilities, columns = np.ones(len(values)), np.zeros(len(values), np.int64)
     values, errors = (np.asarray(part, np.float64, order="C") for part in (values, errors))
     _rarest(state, values, errors, probabilities, columns)
-    return 1 - np.minimum(len(state) * probabilities, 1.0), columns
+    return 1 - probabilities, columns
 
 
 @kernel
 def _rarest(state, values, errors, probabilities, columns):
-    """Lower the probabilities of rows to those of their rarest columns, and write which columns these are."""
-    for column in range(len(state)):
+    """Write the probability of each row, and the index of the column it is due to."""
+    width = values.shape[1]
+    for column in range(width):
         before = probabilities.copy()
         _add_probabilities(state[column], values[:, column], errors[:, column], probabilities)
         for row in range(len(values)):
             columns[row] = column if probabilities[row] < before[row] else columns[row]
+    for row in range(len(values) if width > 1 else 0):
+        known, total, worst = 0, 0.0, 0
+        for column in range(width):
+            if not np.isnan(errors[row, column]):
+                known += 1
+                total += errors[row, column] ** 2
+                worst = column if not abs(errors[row, column]) <= abs(errors[row, worst]) else worst
+        together = 1.0
+        if known > 0:
+            counts, totals = _histograms(state[width])
+            together = rarity(counts[0], totals[0], max(np.sqrt(total / known), MIN_SIZE))
+        columns[row] = worst if together < width * probabilities[row] else columns[row]
+        probabilities[row] = 2 * min(width * probabilities[row], together)
+    for row in range(len(values)):
+        probabilities[row] = max(min(probabilities[row], 1.0), MIN_PROBABILITY)
+
+
+@kernel
+def _histograms(state):
+    """Return the histograms of a row of the state, and their totals."""
+    ends = np.cumsum(np.array(SIZES))
+    return state[: ends[0]].reshape((KINDS, BINS)), state[ends[0] : ends[1]].reshape((KINDS, 3))
 
 
 @kernel
 def _add_probabilities(state, values, errors, probabilities):
-    """Lower each row's probability to how likely a value is that is at least as unusual as that of one column.
+    """Lower each row's probability to that of a value at least as unusual as the row's value in one column.
 
-    During a rest it stays as it is, unless the value is rarer than the one that the rest began with.
+    During a rest, only values rarer than the one that started it count.
     """
     ends = np.cumsum(np.array(SIZES))
-    counts, totals = state[: ends[0]].reshape((KINDS, BINS)), state[ends[0] : ends[1]].reshape((KINDS, 3))
+    counts, totals = _histograms(state)
     latest, numbers = state[ends[1] : ends[2]], state[ends[2] :]
     for row in range(len(values)):
         value = values[row]
@@ -157,7 +183,7 @@ def rarity(counts, totals, size):
     here = min(max(int(place), 0), BINS - 1)
     share = 1.0
     if total >= FIRST * weight / (1 + FIRST / FADING):
-        # The largest counts, in units of the weight of the next one; their mean place above the bin they begin in.
+        # The largest counts, in units of the weight of the next one, and their mean place above their first bin.
         above, largest, start = 0.5 * counts[here], 0.0, min(int(highest), BINS - 1)
         for bin in range(here + 1, int(highest) + 1):
             above += counts[bin]

@@ -1,8 +1,8 @@
-"""Alarms of drift: the errors of the forecasts have become larger, or other members of a mixture carry them.
+"""Alarms of drift: the errors of forecasts have grown, or the weight of a mixture has moved to other members.
 
-**Errors.** They are averaged over blocks of rows, and every mean is ranked among the earlier ones. If a mean is as
-likely to be in any place of the order (its errors are exchangeable, as those of a good forecast of stationary noise
-are), its rank is uniform, whatever the distribution. A bet on large ranks then gains nothing on average, and
+**Errors.** They are averaged over blocks of rows, and every mean is ranked among the earlier ones. If the errors are
+exchangeable, as those of a good forecast of stationary noise are, every rank is equally likely, whatever the
+distribution. A bet on large ranks then gains nothing on average, and
 R ← (1 + R) · gain grows by 1 per block on average (the Shiryaev-Roberts statistic, an e-detector of Shin, Ramdas and
 Rinaldo, 2022). An alarm is raised when R reaches the number of blocks in 100,000 rows, times the number of statistics.
 So on such a stream **there is on average at most one false alarm in 100,000 rows**, and the chance of one in n rows is
@@ -13,11 +13,11 @@ of the next row. Smaller changes take longer. Only larger errors count: those of
 
 Errors that come in waves, such as those of a day, are not exchangeable. A block therefore has a whole number of known
 periods. It has at least 16 errors, all of which are from forecasts that do not overlap. Earlier means are counted in a
-histogram of their logarithms. Every column has two, which begin again in turn, so that they hold the latest 500 to
-1,000 means, and memory is constant, about 5 kB per column. After an alarm, both begin again.
+histogram of their logarithms. Every column has two, which restart in turn, so that they hold the latest 500 to 1,000
+means, and memory is constant, about 5 kB per column. After an alarm, both restart.
 
-**Members.** An alarm is raised at a line of metrics if the weights of the members changed since the line before: more
-than half of the weight is with other members, in means over at least 100 rows each. This is a rule without a guarantee.
+**Members.** An alarm is raised at a line of metrics if more than half of the weight has moved to other members since
+the line before, in means over at least 100 rows each. This is a rule without a guarantee.
 """
 
 from collections.abc import Sequence
@@ -30,24 +30,24 @@ from norewind.engines.kernels import kernel
 from norewind.scoring.tally import Number
 from norewind.streams.position import Count
 
-# The mean number of rows between false alarms, at least.
+# The least mean number of rows between false alarms.
 FALSE_ALARM_ROWS = 100_000
 # The least number of errors in a block, and the longest period that a block covers, in rows.
 BLOCK_ERRORS, LONGEST_BLOCK = 16, 2016
-# A histogram begins again when both hold at least this many means.
-ENOUGH = 500
+# A histogram restarts when both hold at least this many means.
+RESTART_MEANS = 500
 # The bins of a histogram, how many there are for each factor of e, and the logarithm at which the first one begins.
 BINS, PER_FACTOR, LOWEST = 280, 20, -10.0
 # A larger error counts as this large, in standard deviations of the column.
 MAX_ERROR = 10.0
-# The powers of the bets: the smaller, the more is bet on the largest ranks.
+# The powers of the bets. Smaller powers bet more on the largest ranks.
 POWERS = (0.3, 0.6, 0.9)
-# The gain since the likely beginning of a change is multiplied by this, so that it soon ends when there is none.
+# The gain since the likely beginning of a change is multiplied by this, so that it soon vanishes without a change.
 ALLOWANCE = 0.7
 # The numbers of a detector before its histogram: the number of means, R of each power, the gain since the likely
 # beginning of a change, and its row. The numbers of a column before its detectors: the sum of errors and their number.
 HEAD, DETECTORS = 3 + len(POWERS), 2
-# Both lines of a change of members are means over at least this many rows, and this share of the weight has moved.
+# The members have changed if this share of the weight has moved between means over at least this many rows.
 MIN_ROWS, MOVED = 100, 0.5
 
 # An alarm: the row that raised it, its time as text, the column, and the row at which the change probably began.
@@ -67,7 +67,7 @@ def block_rows(step: int, period: int | None = None) -> int:
     """Return the number of rows in a block.
 
     Args:
-        step: how many rows ahead the forecasts are; only every so many rows, their errors are independent.
+        step: how many rows ahead the forecasts are. Their errors are independent only at this distance.
         period: a known period of the errors, in rows.
 
     >>> block_rows(1), block_rows(24), block_rows(1, 24), block_rows(1, 7), block_rows(1, 100_000)
@@ -116,7 +116,7 @@ def drift_entries(state: Any) -> dict[str, Any]:
 
 @kernel
 def _watch(state, errors, first, step, block, limit, powers, at, found):
-    """Write by block and column the index plus one of a row with an alarm, and the row at which the change began."""
+    """Write, by block and column, 1 + the index of a row with an alarm, and the row at which the change began."""
     for row in range(len(errors)):
         number = first + row
         ends = (number + 1) % block == 0
@@ -141,8 +141,8 @@ def _watch(state, errors, first, step, block, limit, powers, at, found):
                 place = row // block
                 place += at[place, column] > 0
                 at[place, column], found[place, column] = row + 1, since
-            elif min(detectors[0, 0], detectors[1, 0]) >= ENOUGH:
-                # The one that has counted for longer begins again. What it has gained stays.
+            elif min(detectors[0, 0], detectors[1, 0]) >= RESTART_MEANS:
+                # The histogram of the older one restarts. Its bets keep their gains.
                 oldest = 0 if detectors[0, 0] >= detectors[1, 0] else 1
                 detectors[oldest, 0] = 0.0
                 detectors[oldest, HEAD:] = 0.0
@@ -150,7 +150,7 @@ def _watch(state, errors, first, step, block, limit, powers, at, found):
 
 @kernel
 def bet(detector, mean, start, powers):
-    """Bet that a mean is large among earlier ones, count it, and return the mean statistic of all bets.
+    """Bet that a mean ranks high among earlier ones, count it, and return the mean statistic of all bets.
 
     A bet of power k on a rank that is uniform between a and b, as shares of all from the largest, gains
     (bᵏ − aᵏ)/(b − a): the mean of k p^(k − 1) there, which is 1 on average over all ranks.

@@ -73,7 +73,7 @@ QUANTILE = re.compile(r"quantile:(0?\.[0-9]{1,6})")
 
 
 def quantile_of(loss: str) -> float | None:
-    """Return the quantile that a loss of rows asks for; None if it is not a loss of quantiles.
+    """Return the quantile of a loss of rows; None if it is not a quantile loss.
 
     Args:
         loss: the name of the loss.

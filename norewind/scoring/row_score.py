@@ -120,7 +120,7 @@ class RowState(NumberState, kw_only=True):
         recent_squares: weighted means of the latest squared errors.
         recent: for the latest rows, the values, the forecasts of them, and their deviations.
         recent_times: the times of these rows, if the table has times.
-        anomalies: what is known of the usual values and errors of each target; see `norewind.scoring.anomalies`.
+        anomalies: the usual values and errors of each target; see `norewind.scoring.anomalies`.
         drift: the state of the detectors of drift; see `norewind.scoring.drift`.
         block: the number of rows in their blocks.
         quantiles: for losses of quantiles, a ring of the running quantiles, the baseline; otherwise empty.
@@ -234,11 +234,11 @@ class RowScore(NumberScore):
         Args:
             samples: the rows that come next.
             outputs: the forecasts of the learner.
-            usual: what they are compared with; by default all rows so far.
+            usual: the usual values and errors to compare with; by default those of all rows so far.
 
         Returns:
-            For each row its `anomaly`, a score from 0 to 1 with nine digits. If there are several targets, `unusual` is
-            the name of the one that it is due to; None if the score is 0.
+            For each row its `anomaly`, a score from 0 to 1 with nine digits. If there are several targets, `unusual`
+            names the one that the score is due to; None if it is 0.
         """
         usual = self.state.anomalies if usual is None else usual
         found = scores_and_columns(usual.copy(), *self._values_and_errors(samples, outputs))

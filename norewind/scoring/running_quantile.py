@@ -28,7 +28,7 @@ def init_quantiles(quantile: float | None, delay: int, columns: int) -> np.ndarr
 def baseline_errors(
     ring: np.ndarray, quantile: float, delays: np.ndarray, first: int, targets: np.ndarray
 ) -> np.ndarray:
-    """Return the errors of forecasting the quantile so far, and continue it.
+    """Return the errors of forecasting the quantile so far, and update it.
 
     Args:
         ring: the running quantiles, changed in place.

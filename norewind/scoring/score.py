@@ -101,7 +101,7 @@ class Score:
         return len(jax.tree.leaves(samples.xs)[0])
 
     def usual_after(self, samples: Samples | None, outputs: Outputs | None) -> np.ndarray | None:
-        """Return what rows are compared with after more samples; None for anything but the rows of one series.
+        """Return the usual values and errors after more samples; None for anything but the rows of one series.
 
         Args:
             samples: consecutive samples that come next; None for none.
@@ -110,7 +110,7 @@ class Score:
         return None
 
     def note_usual(self, samples: Samples, outputs: Outputs) -> None:
-        """Note the samples that come next as usual for later ones. Each is noted once, in order.
+        """Add the next samples to the usual values and errors. Each is added once, in order.
 
         Args:
             samples: consecutive samples.

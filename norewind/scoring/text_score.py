@@ -17,8 +17,8 @@ from norewind.streams.stream import Samples
 
 # The maximum number of symbols in a line; a longer line is scored in pieces.
 MAX_LINE_SYMBOLS = 10_000
-# The largest number of bits that one word adds to how unusual a line is. The name of a new user has many more, and a
-# message that has never been seen has many such words.
+# The most bits that one word contributes. The name of a new user has many more, but is only one word; a message that
+# has never been seen has many such words.
 WORD_BITS = 12.0
 # Fewer mean bits per word count as equal.
 LEAST_WORD_BITS = 0.05

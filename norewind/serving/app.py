@@ -20,12 +20,14 @@ from norewind.serving.bodies import (
     JsonAnswer,
     RequestError,
     busy_error,
+    decode_forecast,
     decode_json,
     decode_rows,
     encode_json,
     read_body,
     read_lines,
 )
+from norewind.serving.forecast_requests import Wanted
 from norewind.serving.page_feed import TICK_SECONDS, PageFeed
 from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
@@ -55,7 +57,7 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
     if service:
         posts = {"/predict": predict, "/learn": learn, "/stream": stream}
         routes += [Route(path, partial(answer, service), methods=["POST"]) for path, answer in posts.items()]
-        routes.append(Route("/forecast", partial(forecast, service)))
+        routes.append(Route("/forecast", partial(forecast, service), methods=["GET", "POST"]))
         routes.append(Route("/metrics", partial(metrics, service, access.counts)))
     folder = resources.files("norewind.serving") / "page"
     for path, kind in PAGE_TYPES.items():
@@ -106,18 +108,24 @@ async def predict(service: Service, request: Request) -> Response:
 async def forecast(service: Service, request: Request) -> Response:
     """`GET /forecast?steps=24`: forecast the next rows, of one key with `&key=...`.
 
+    `POST /forecast` takes the same as JSON, and with `known_future` what is known in advance of these rows.
+
     Args:
         service: makes the forecast.
         request: the number of rows, by default the horizon, and the key.
 
     Raises:
-        RequestError: the number is not one.
+        RequestError: the number is not one, or the body has another form.
     """
-    steps = request.query_params.get("steps")
-    if steps is not None and not (steps.isascii() and steps.isdigit() and len(steps) < 10):
-        raise RequestError(400, "steps must be a whole number.")
-    rows = await service.forecast(None if steps is None else int(steps), request.query_params.get("key"))
-    return JsonAnswer({"rows": rows})
+    if request.method == "POST":
+        body = decode_forecast(await read_body(request))
+        wanted = Wanted(body.steps, body.key, body.known_future)
+    else:
+        steps = request.query_params.get("steps")
+        if steps is not None and not (steps.isascii() and steps.isdigit() and len(steps) < 10):
+            raise RequestError(400, "steps must be a whole number.")
+        wanted = Wanted(None if steps is None else int(steps), request.query_params.get("key"))
+    return JsonAnswer({"rows": await service.forecast(wanted)})
 
 
 async def learn(service: Service, request: Request) -> Response:

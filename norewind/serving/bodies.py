@@ -36,6 +36,14 @@ class ManyRows(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[Id | None] | None = None
 
 
+class ForecastBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The body `{"steps": 24, "known_future": [{...}, ...]}`."""
+
+    steps: int | None = None
+    key: str | None = None
+    known_future: list[dict[str, Any]] | None = None
+
+
 class JsonAnswer(JSONResponse):
     """A JSON response. Text from the client may contain an unpaired surrogate, which UTF-8 cannot encode."""
 
@@ -176,6 +184,19 @@ def decode_rows(body: bytes) -> tuple[Sequence[dict[str, Any]], Sequence[str | N
         raise RequestError(400, '"ids" must have one id for each of the rows.')
     _check_ids(ids)
     return many.rows, ids, single
+
+
+def decode_forecast(body: bytes) -> ForecastBody:
+    """Decode the body of `/forecast`.
+
+    Raises:
+        RequestError: the body has another form.
+    """
+    try:
+        return msgspec.convert(decode_json(body), ForecastBody)
+    except msgspec.ValidationError as error:
+        form = '{"steps": 24}, with "key" or "known_future": [{...}, ...] if needed'
+        raise RequestError(400, f"the body must be {form}. {error}.") from None
 
 
 def _check_ids(ids: Sequence[str | None]) -> None:

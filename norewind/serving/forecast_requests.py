@@ -3,26 +3,40 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from norewind.errors import NorewindError
 from norewind.serving.bodies import RequestError, busy_error
 
-# The largest number of requests that may wait, of rows in one, and of seconds until an answer.
+# The most requests that may wait, the most rows in one, and the most seconds until an answer.
 MAX_REQUESTS, MAX_ROWS, MAX_SECONDS = 16, 1_000, 60
+
+
+class Wanted(NamedTuple):
+    """What a request asks for.
+
+    Attributes:
+        rows: the number of rows; None for the horizon.
+        key: the name of the key, if the run has keys.
+        known_future: what is known in advance of these rows; None for what the run was told.
+    """
+
+    rows: int | None = None
+    key: str | None = None
+    known_future: list[dict[str, Any]] | None = None
 
 
 class ForecastRequests:
     """A queue of requests. `answer_all` is called in the learning thread, all other methods in the event loop."""
 
     def __init__(self):
-        self._waiting: deque[tuple[int | None, asyncio.Future]] = deque()
+        self._waiting: deque[tuple[Wanted, asyncio.Future]] = deque()
 
-    async def ask(self, rows: int | None) -> list[dict[str, Any]]:
+    async def ask(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Wait for a forecast.
 
         Args:
-            rows: the number of rows; by default the horizon.
+            wanted: which rows to forecast.
 
         Returns:
             One entry per row.
@@ -30,28 +44,28 @@ class ForecastRequests:
         Raises:
             RequestError: the run cannot forecast this many rows, or is too busy.
         """
-        if rows is not None and not 1 <= rows <= MAX_ROWS:
+        if wanted.rows is not None and not 1 <= wanted.rows <= MAX_ROWS:
             raise RequestError(400, f"steps must be from 1 to {MAX_ROWS:,}.")
         if len(self._waiting) >= MAX_REQUESTS:
             raise busy_error(f"{MAX_REQUESTS} forecasts are waiting")
         answer = asyncio.get_running_loop().create_future()
-        self._waiting.append((rows, answer))
+        self._waiting.append((wanted, answer))
         done, _ = await asyncio.wait([answer], timeout=MAX_SECONDS)
         if not done:
             raise busy_error("no forecast was made in time")
         return answer.result()
 
-    def answer_all(self, forecast: Callable[[int | None], list[dict[str, Any]]], call_soon: Callable) -> None:
+    def answer_all(self, forecast: Callable[[Wanted], list[dict[str, Any]]], call_soon: Callable) -> None:
         """Answer the requests that wait.
 
         Args:
-            forecast: forecasts a number of rows.
+            forecast: forecasts the rows that a request asks for.
             call_soon: calls a function in the event loop.
         """
         while self._waiting:
-            rows, answer = self._waiting.popleft()
+            wanted, answer = self._waiting.popleft()
             try:
-                call_soon(_settle, answer, forecast(rows))
+                call_soon(_settle, answer, forecast(wanted))
             except NorewindError as error:
                 call_soon(_settle, answer, RequestError(400, str(error)))
 

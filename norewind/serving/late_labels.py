@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from norewind.forecasting.guard import Guard
+from norewind.forecasting.uninterruptible_lock import UninterruptibleLock
 from norewind.serving.bodies import RequestError
 from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import write_atomically
@@ -71,7 +71,7 @@ class LateLabels:
     def __init__(self, folder: Path, columns: Sequence[str], *, most: int, durable: int):
         self.path = folder / WAITING_FILE
         self.most = most
-        self.lock = Guard()
+        self.lock = UninterruptibleLock()
         self.changed = False
         self._saving = threading.Lock()
         self._columns = columns

@@ -44,6 +44,7 @@ class Incoming(BaseSource):
 
     name = "the service"
     has_rows = True
+    reads_ahead = False
 
     def __init__(self, most: int):
         self.most = most

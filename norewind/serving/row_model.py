@@ -15,6 +15,7 @@ from norewind.learners.learner import Forecasts, Learner
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import KeyedScore, NumberScore
 from norewind.scoring.row_score import RowScore
+from norewind.serving.forecast_requests import Wanted
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
 from norewind.streams.table.moment import Moment
@@ -134,18 +135,18 @@ class RowModel(ABC):
         return entries
 
     @abstractmethod
-    def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
+    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Forecast the next rows. Called in the learning thread, between two chunks.
 
         Args:
-            rows: the number of rows; by default the horizon.
-            key: the name of the key, if the run has keys.
+            wanted: which rows to forecast.
 
         Returns:
             One entry per row, as `norewind forecast` prints them.
 
         Raises:
             SettingsError: the run cannot forecast this.
+            StreamError: what is said to be known in advance does not fit the run.
         """
 
     def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: State) -> dict[str, Any]:
@@ -192,11 +193,11 @@ class SeriesModel(RowModel):
         assert isinstance(learner, Learner)
         return concatenate_trees([learner.forward(state.run, x[None])[1] for x in samples.xs])
 
-    def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
-        if key is not None:
+    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+        if wanted.key is not None:
             raise SettingsError("this run has no keys: leave out key=.")
-        check_rows(self.settings, rows)
-        return forecast_next_rows(self.settings, self.training, rows).entries
+        check_rows(self.settings, wanted.rows)
+        return forecast_next_rows(self.settings, self.training, wanted.rows, wanted.known_future).entries
 
     def warm_up(self, rows: int) -> None:
         zeros = np.zeros((rows, self.stream.width), np.float32)
@@ -233,9 +234,12 @@ class KeyedModel(RowModel):
         assert samples.keys is not None
         return self.learner.forward(self.records.read(samples.keys, state.until), samples.xs)
 
-    def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
+    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+        rows, key, known_future = wanted
         if key is None:
             raise SettingsError("this run has a model for every key: name one (key=).")
+        if known_future is not None:
+            raise SettingsError("known_future: a run with keys knows no columns in advance.")
         check_rows(self.settings, rows)
         assert isinstance(self.score, KeyedScore)
         # A key is the JSON text of its value; in JSON lines it may also be a number, true or false.

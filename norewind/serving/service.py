@@ -12,7 +12,7 @@ from typing import Any
 
 from norewind.errors import Diverged
 from norewind.serving.bodies import RequestError, busy_error
-from norewind.serving.forecast_requests import ForecastRequests
+from norewind.serving.forecast_requests import ForecastRequests, Wanted
 from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_feed import PageFeed, about
 from norewind.serving.queues import Incoming, PredictionQueue, seconds_per_row
@@ -150,7 +150,7 @@ class Service:
             raise self._save_error
         if self._writer:
             self._writer.check()
-        self._forecasts.answer_all(lambda rows: self.model.forecast(rows, None), self._call_soon)
+        self._forecasts.answer_all(self.model.forecast, self._call_soon)
         return self._stop.is_set()
 
     def _publish(self, entries: list[dict[str, Any]]) -> None:
@@ -235,12 +235,11 @@ class Service:
         self.predicted += len(rows)
         return answers
 
-    async def forecast(self, rows: int | None, key: str | None) -> list[dict[str, Any]]:
+    async def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Forecast the next rows from everything learned so far.
 
         Args:
-            rows: the number of rows; by default the horizon.
-            key: the name of the key, if the run has keys.
+            wanted: which rows to forecast.
 
         Returns:
             One entry per row, as `norewind forecast` prints them.
@@ -250,10 +249,10 @@ class Service:
         """
         if self.problem or not self._thread.is_alive():
             raise RequestError(503, f"the run no longer learns: {self.problem}")
-        if self._settings.key is None and key is None:
-            return await self._forecasts.ask(rows)
+        if self._settings.key is None and wanted.key is None:
+            return await self._forecasts.ask(wanted)
         try:
-            return self.model.forecast(rows, key)
+            return self.model.forecast(wanted)
         except SettingsError as error:
             raise RequestError(400, str(error)) from None
 
@@ -374,8 +373,6 @@ def settings_to_serve(folder: Path) -> Settings:
         problem = "predicts symbols, and only runs on rows can be served"
     elif settings.share:
         problem = "has one model for all keys, which answers only while it learns"
-    elif settings.known_future:
-        problem = "reads columns ahead (known_future), which rows from requests are not"
     if problem:
         raise SettingsError(
             f"{folder} {problem}. Use a topic (docs/kafka.md), or a pipe: norewind train - --flush 1 --predictions "

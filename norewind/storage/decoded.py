@@ -1,4 +1,4 @@
-"""Decoded JSON as a type."""
+"""Conversion of decoded JSON to types."""
 
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ def as_kind(found: Any, kind: type[Kind]) -> Kind:
     """Convert decoded JSON to a type, as `msgspec.convert` does.
 
     Args:
-        found: what was decoded. It may contain half a character ("\\ud800"), which only JSON can hold.
+        found: the decoded JSON. It may contain an unpaired surrogate ("\\ud800"), which UTF-8 cannot encode.
         kind: the type.
 
     Returns:
@@ -26,4 +26,4 @@ def as_kind(found: Any, kind: type[Kind]) -> Kind:
     try:
         return msgspec.convert(found, kind)
     except UnicodeEncodeError as error:
-        raise msgspec.ValidationError(f"it contains half a character, {error.object!r}") from None
+        raise msgspec.ValidationError(f"it contains an unpaired surrogate, {error.object!r}") from None

@@ -24,6 +24,8 @@ class BaseSource(ABC):
     Attributes:
         name: the name of the source in messages.
         has_rows: whether records are dicts by column rather than text.
+        reads_ahead: whether records that come later may be awaited. Otherwise, a row has to hold what is known in
+            advance of the next ones.
         progress: how far the source has been read.
         ended: whether all of it has been read.
         unfinished: the number of bytes at the end of a file that belong to an incomplete line.
@@ -34,6 +36,7 @@ class BaseSource(ABC):
 
     name = ""
     has_rows = False
+    reads_ahead = True
     progress: SourceProgress
     ended = False
     unfinished = 0

@@ -297,7 +297,10 @@ def in_precision(method: Callable) -> Callable:
 
     @wraps(method)
     def in_own_precision(self: Any, *arguments: Any, **options: Any) -> Any:
-        with jax.enable_x64(self.settings.precision == "double"):
+        is_double = self.settings.precision == "double"
+        if jax.config.jax_enable_x64 == is_double:  # pyright: ignore[reportAttributeAccessIssue] (made when it is imported)
+            return method(self, *arguments, **options)
+        with jax.enable_x64(is_double):
             return method(self, *arguments, **options)
 
     return in_own_precision

@@ -36,7 +36,7 @@ class StreamShape(NamedTuple):
         known: the indices of the inputs that are the latest values of the targets; empty unless all targets have one.
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
-        previous: how many of the last inputs are the latest targets of the rows before, or say which class came last.
+        previous: how many of the last inputs are the latest targets of the rows before, or the latest class.
         scales: how many numbers follow the inputs, which say by what the targets are standardised.
         outlook: what the outlook of a row consists of, which comes last.
     """

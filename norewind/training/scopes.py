@@ -47,10 +47,6 @@ AHEAD = Scope(
     "auto on rows of numbers without keys, ahead",
     lambda run: SEASONAL.includes(run) and run.method == AUTO and run.horizon > 0,
 )
-PLANNED = Scope(
-    "auto on rows of numbers without keys, ahead, from files and pipes",
-    lambda run: AHEAD.includes(run) and not run.source.startswith(SCHEME),
-)
 INTERVALS = Scope(
     "rows of numbers, standardised",
     lambda run: run.has_rows and run.loss != "classes" and run.standardise,
@@ -85,8 +81,7 @@ SCOPES: dict[str, Scope] = {
     "top": PER_LINE,
     **dict.fromkeys(("inputs", "targets", "copy", "only_steps", "horizon", "loss", "missing", "standardise"), ROWS),
     "period": SEASONAL,
-    "known_future": PLANNED,
-    "holidays": AHEAD,
+    **dict.fromkeys(("known_future", "holidays"), AHEAD),
     **dict.fromkeys(("header", "delimiter"), CSV),
     **dict.fromkeys(("brokers", "group", "client"), TOPICS),
     "interval": INTERVALS,

@@ -89,7 +89,7 @@ class StreamSettings:
             the topic.
         alphabet: All symbols that may occur.
         alphabet_size: The largest number of different symbols, if no alphabet is given.
-        per: Write one prediction per symbol, or one per line with its bits per symbol and a robust score.
+        per: Write one prediction per symbol, or one per line with its bits per symbol and a score of how unusual it is.
         top: Show this many of the most surprising lines at the end.
         inputs: The columns that the model sees: numbers, booleans, text (as categories), times, nested values.
         targets: The columns to forecast.
@@ -97,15 +97,15 @@ class StreamSettings:
         period: The length of a season in rows. Forecasts are compared with the value one season ago.
         horizon: Forecast every row up to this many rows ahead; 0 predicts targets of the same row.
         known_future: Columns that are known in advance, such as a price or a weather forecast. Their values in the rows
-            to forecast are used too; rows at the end of the table that have no targets are such a plan.
-        holidays: The country whose holidays count, such as DE or DE-BY, if the table has even times (pip install
-            holidays).
+            to forecast are used too; rows without targets at the end of the table supply them.
+        holidays: The country whose holidays to use, such as DE or DE-BY. The times of the table must be evenly spaced.
+            Needs the package holidays.
         only_steps: Forecast only these numbers of rows ahead, such as 24, or 1 6 24.
         loss: Squared error, Gaussian log-likelihood with a forecast variance, cross-entropy of a class, absolute error
             (forecasts the median), or the pinball loss of a quantile (quantile:0.9 forecasts that quantile).
-        interval: Add intervals to forecasts that cover these shares of the values, such as 0.8,0.95. The bound on how
-            many values miss them holds for every stream (docs/streams.md).
-        non_negative: Forecasts and their intervals are never negative: for counts, prices, loads.
+        interval: Add intervals to forecasts that cover these shares of the values, such as 0.8,0.95. The number of
+            values outside is bounded for every stream (docs/streams.md).
+        non_negative: Keep forecasts and their intervals at 0 or above, for counts, prices or loads.
         missing: Replace a missing input with the column's last value or its mean so far, stop, or skip the row.
         standardise: Scale every column to mean 0 and standard deviation 1, using only the rows seen so far.
         header: The first line names the columns. Otherwise they are named 1, 2, 3, ...
@@ -283,7 +283,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     if isinstance(value, float) and not isfinite(value):
         raise SettingsError(f"{name} is {value!r}, but it must be a finite number.")
     try:
-        # Python reads arguments that are not UTF-8 as halves of characters, which UTF-8 cannot encode.
+        # Python reads arguments that are not UTF-8 as unpaired surrogates, which UTF-8 cannot encode.
         for text in value if isinstance(value, tuple | list) else [value]:
             str(text).encode()
         return msgspec.convert(value, kind)

@@ -102,7 +102,7 @@ class Training:
         self._saved_time = time.perf_counter()
         # Single samples that are not in the metrics yet, and the state of the run at the lines that are due among them.
         self._unscored: list[tuple[Samples, np.ndarray, Outputs | None]] = []
-        # How many of these, the latest ones, the score has not noted as usual.
+        # How many of the latest of these are not among the usual values of the score yet.
         self._unnoted = 0
         self._states: dict[int, dict[str, Any]] = {}
         self._next_line = self._end_of_line()
@@ -260,7 +260,7 @@ class Training:
                     self.divergence.check(line, DETECTION_SAMPLES if self.intervals.metrics_every is None else 0)
 
     def _note_rows(self, taken: Samples, outputs: Outputs | None) -> None:
-        """Note the latest rows of `learn_row` as usual for later ones: together, which takes less time than one by one.
+        """Add the latest rows of `learn_row` to the usual values: together, which is faster than one by one.
 
         Args:
             taken: samples that end with these rows.

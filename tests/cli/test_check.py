@@ -8,7 +8,7 @@ from pathlib import Path
 import filelock
 import pytest
 from kept_runs import ALL, RUNS, unpack
-from run_folders import latest, norewind
+from run_folders import flip, latest, norewind
 
 from norewind.storage import checkpoint
 from norewind.storage.checkpoint import CheckpointError, read
@@ -77,12 +77,6 @@ def test_the_kept_runs_have_this_format(kept):
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x80
-    path.write_bytes(content)
 
 
 def flip_oldest(run: Path) -> None:

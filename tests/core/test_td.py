@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 import structured
+from alike import assert_same
 
 from norewind import cells, losses, online, parallel, rtrl, td, uoro
 from norewind.core import ModelError, Outcome
@@ -59,10 +60,6 @@ def by_lambda_returns(model, xs, targets, decay, slope_of=lambda outputs: output
     return jax.tree.map(lambda slope: jnp.tensordot(np.array(errors), slope, 1), slopes)
 
 
-def assert_close(got, wanted, tolerance=1e-10):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=tolerance), got, wanted)
-
-
 CELLS = {
     "gru": lambda: cells.gru(3, 3, 1, symbols=False),
     "lstm": lambda: cells.lstm(3, 2, 1, symbols=False),
@@ -83,7 +80,7 @@ def test_the_updates_of_an_episode_add_up_to_those_of_the_lambda_return(name, de
     model, xs, targets = episode(CELLS[name]())
     estimator = td(rtrl(model.transition, losses.value), decay=decay)
     got = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), updates_of(estimator, model, xs[:-1], targets))
-    assert_close(got, by_lambda_returns(model, xs, targets, decay))
+    assert_same(got, by_lambda_returns(model, xs, targets, decay), absolute=1e-10)
 
 
 @pytest.mark.usefixtures("x64")
@@ -92,7 +89,7 @@ def test_an_episode_that_does_not_end_is_completed_by_the_last_value():
     targets = targets._replace(discount=np.full(STEPS, 0.9))
     estimator = td(rtrl(model.transition, losses.value), decay=DECAY)
     got = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), updates_of(estimator, model, xs[:-1], targets))
-    assert_close(got, by_lambda_returns(model, xs, targets, DECAY))
+    assert_same(got, by_lambda_returns(model, xs, targets, DECAY), absolute=1e-10)
 
 
 @pytest.mark.usefixtures("x64")
@@ -103,7 +100,7 @@ def test_with_uoro_the_mean_over_every_path_of_the_noise_is_exact():
     carry = estimator.init(model.params, model.state, jax.random.key(0))
     paths = sign_paths(carry, 2 * 3)
     every = jax.vmap(lambda carry: updates_of(estimator, model, xs[:-1], targets, carry))(paths)
-    assert_close(jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), every), exact)
+    assert_same(jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), every), exact, absolute=1e-10)
     one = jax.tree.map(lambda leaf: leaf[0], every)
     assert not np.allclose(one["recurrent"], exact["recurrent"])
 
@@ -134,7 +131,7 @@ def test_the_actor_follows_the_policy_gradient_and_the_critic_td(entropy):
         factor = DECAY * targets.discount[t - 1] if t else 0.0
         trace = jax.tree.map(lambda e, slope, t=t, factor=factor: factor * e + slope[t], trace, slopes)
         wanted.append(jax.tree.map(lambda e, t=t: deltas[t] * e, trace))
-    assert_close(got, jax.tree.map(lambda *leaves: np.stack(leaves), *wanted))
+    assert_same(got, jax.tree.map(lambda *leaves: np.stack(leaves), *wanted), absolute=1e-10)
 
 
 def sample_run(estimator, state_of=lambda state: state):
@@ -156,7 +153,7 @@ def test_chunks_single_steps_and_late_targets_learn_the_same():
         np.testing.assert_allclose(estimate.output, prediction, rtol=1e-5)
         np.testing.assert_allclose(estimate.loss, values[i], rtol=1e-4, atol=1e-7)
     for other in (single, late):
-        assert_close(other.params, whole.params, 1e-5)
+        assert_same(other.params, whole.params, absolute=1e-5)
     assert not np.allclose(whole.params["readout"]["weight"], run.params["readout"]["weight"])
 
 
@@ -180,7 +177,7 @@ def test_each_stream_has_its_own_trace():
     twice = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf], axis=1), (xs[:-1], targets))
     got = updates_of(both, model._replace(state=state), *twice, carry)
     alone = [updates_of(single, model._replace(state=sign * model.state), xs[:-1], targets) for sign in (1, -1)]
-    assert_close(got, jax.tree.map(lambda a, b: (a + b) / 2, *alone), 1e-4)
+    assert_same(got, jax.tree.map(lambda a, b: (a + b) / 2, *alone), absolute=1e-4)
 
 
 def test_invalid_targets_and_estimators_are_rejected():

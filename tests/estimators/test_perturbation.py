@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from alike import assert_same
 
 from norewind import bptt, cells, declare, losses, window
 from norewind.core import ModelError
@@ -67,15 +68,11 @@ def exact(model):
     return exact_grads(*model[3:5], model.params, model.state, model.xs, model.targets)
 
 
-def assert_close(got, wanted, tolerance):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=tolerance), got, wanted)
-
-
 @pytest.mark.usefixtures("x64")
 def test_the_mean_forward_gradient_over_every_direction_is_exact():
     model = tiny()
     estimator = forward_gradient(model.transition, model.loss, noise=given)
-    assert_close(mean_gradient(estimator, model, all_signs(3)), exact(model), 1e-12)
+    assert_same(mean_gradient(estimator, model, all_signs(3)), exact(model), absolute=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
@@ -86,7 +83,7 @@ def test_a_new_direction_forgets_how_the_old_one_changed_the_state():
     carry = bptt(model.transition, model.loss).init(model.params, model.state, jax.random.key(0))
     wanted = run_estimator(bptt(model.transition, model.loss), model, carry)[2].grad
     got = mean_gradient(estimator, model, all_signs(3 * STEPS))
-    assert_close(got, wanted, 1e-12)
+    assert_same(got, wanted, absolute=1e-12)
     assert not np.allclose(got["a"], exact(model)["a"])
 
 
@@ -98,7 +95,7 @@ def test_evolution_is_unbiased_where_differences_are_derivatives(pairs):
     estimator = evolution(model.transition, model.loss, pairs=pairs, sigma=0.7, noise=given)
     draws = all_signs(2 * pairs * STEPS) if pairs == 1 else all_signs(2 * pairs * (STEPS - 1))
     short = model if pairs == 1 else model._replace(xs=model.xs[:-1], targets=model.targets[:-1])
-    assert_close(mean_gradient(estimator, short, draws), exact(short), 1e-12)
+    assert_same(mean_gradient(estimator, short, draws), exact(short), absolute=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
@@ -122,7 +119,7 @@ def test_an_ordinary_evolution_strategy_drops_the_past():
     estimator = evolution(model.transition, model.loss, sigma=0.7, persistent=False, noise=given)
     carry = bptt(model.transition, model.loss).init(model.params, model.state, jax.random.key(0))
     wanted = run_estimator(bptt(model.transition, model.loss), model, carry)[2].grad
-    assert_close(mean_gradient(estimator, model, all_signs(2 * STEPS)), wanted, 1e-12)
+    assert_same(mean_gradient(estimator, model, all_signs(2 * STEPS)), wanted, absolute=1e-12)
 
 
 def test_evolution_needs_no_derivative():

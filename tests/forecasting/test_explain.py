@@ -9,7 +9,7 @@ from kept_runs import unpack
 from run_folders import assert_rejected, everything, norewind
 
 from norewind import Forecaster
-from norewind.forecasting.explain import carrying_members, explanation_text
+from norewind.forecasting.explain import explanation_text, main_members
 from norewind.learners.explanation import ForecastPart
 from norewind.plotting.figures import as_dates, save
 from norewind.plotting.weights_figure import weights_figure
@@ -117,7 +117,7 @@ def test_an_anomaly_names_its_column_and_what_was_expected(trained, capsys):
     text = capsys.readouterr().out
     assert f"row {ROWS - 29:,} ({worst['time']}): load was 200, expected" in text
     assert "Drift:\n  row " in text
-    assert "Members that carry the forecasts" in text
+    assert "Main members" in text
 
 
 def test_rows_are_marked_with_the_unusual_column():
@@ -139,11 +139,11 @@ def test_rows_are_marked_with_the_unusual_column():
 def test_since_when_a_member_carries_the_forecasts():
     weights = [{"a": 1.0}, {"a": 0.1, "b": 0.9}, {"a": 0.6, "b": 0.4}, {"a": 0.39, "b": 0.58, "c": 0.03}]
     lines = [{"samples": 10 * n, "time": f"t{n}", "weights": each} for n, each in enumerate(weights, 1)]
-    assert carrying_members(lines) == [
+    assert main_members(lines) == [
         {"member": "b", "weight": 0.58, "since": 11, "time": "t1"},
         {"member": "a", "weight": 0.39, "since": 21, "time": "t2"},
     ]
-    assert carrying_members([{"samples": 3}]) == []
+    assert main_members([{"samples": 3}]) == []
 
 
 def test_every_input_has_a_name():

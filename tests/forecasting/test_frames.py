@@ -1,5 +1,6 @@
 """Frames in, frames out: forecasts, predictions and backtests are frames of the kind that was passed in."""
 
+import copy
 import math
 
 import numpy as np
@@ -102,3 +103,54 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_a_model_draws_its_forecast(fitted):
     assert "80 % interval" in [text.get_text() for text in fitted.plot(2).legends[0].get_texts()]
+
+
+def weekly(rows, index=None):
+    """A load that is twice as high on two days of the week and at some hours, which only the calendar tells."""
+    times = pd.date_range("2024-01-01", periods=rows, freq="h")
+    noise = np.random.default_rng(0).normal(size=rows)
+    load = 10.0 + 5 * (times.day_of_week >= 5) + 3 * (times.hour == 8) + 0.1 * noise
+    return pd.DataFrame({"when": times, "load": load})
+
+
+CALENDAR = {"horizon": 30, "budget": 6}
+
+
+@pytest.fixture(scope="module")
+def by_column():
+    return norewind.Forecaster("load", **CALENDAR).fit(weekly(600))
+
+
+@pytest.mark.parametrize("kind", ["index", "unnamed", "period", "series", "polars", "named"])
+def test_an_index_of_times_gives_the_calendar_as_a_column_does(kind, by_column):
+    data, named = weekly(600), {"targets": "load"}
+    data = data if kind in ("polars", "named") else data.set_index("when")
+    if kind == "unnamed":
+        data.index.name = None
+    elif kind == "period":
+        data = data.to_period("h")
+    elif kind == "series":
+        data = data["load"]
+    elif kind == "polars":
+        data = pl.DataFrame(data)
+    elif kind == "named":
+        named["inputs"] = ("when", "load")
+    found = norewind.Forecaster(**named, **CALENDAR).fit(data)
+    made, expected = found.forecast(30), by_column.forecast(30)
+    assert list(made["load"]) == expected["load"].tolist()
+    assert found.training.windowed.stream.outlook.entries[:2] == ("hour", "weekday")
+    if kind in ("index", "unnamed", "series"):
+        assert list(made.columns) == ["load", "load deviation"]
+        assert made.index.tolist() == expected["when"].tolist()
+
+
+def test_single_rows_go_on_with_the_times_of_the_index(by_column):
+    data = weekly(603)
+    found = norewind.Forecaster("load", **CALENDAR).fit(data.set_index("when")[:600])
+    found.learn_one({"load": data["load"][600]})
+    found.learn_one(data.set_index("when").iloc[601])
+    expected = copy.deepcopy(by_column).fit(data[600:602]).forecast(30)
+    assert found.forecast(30)["load"].tolist() == pytest.approx(expected["load"].tolist(), rel=1e-5)
+    assert list(found.predict_one({"load": 10.0}).values()) == list(
+        found.predict_one(data.assign(load=10.0).set_index("when").iloc[602]).values()
+    )

@@ -15,7 +15,7 @@ from run_folders import comparable
 
 import norewind
 from norewind.errors import NorewindError
-from norewind.forecasting.guard import Guard
+from norewind.forecasting.uninterruptible_lock import UninterruptibleLock
 from norewind.streams.position import fingerprint
 from norewind.training.folder import RunFolder
 
@@ -85,11 +85,11 @@ def check_interrupted(model_of, act, every, next_row=ROWS[60]):
         with Interrupted(number) as place:
             try:
                 act(model)
-                assert place.count < number or "guard" in place.where, place.where
+                assert place.count < number or "uninterruptible_lock" in place.where, place.where
             except KeyboardInterrupt:
                 pass
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, place.where
-        assert lock_is_free(model._guard), place.where
+        assert lock_is_free(model._lock), place.where
         found = state_of(model)
         assert found in states, place.where
         which = states.index(found)
@@ -122,7 +122,7 @@ def test_the_row_with_which_learning_begins(every):
         model = copy.deepcopy(before)
         with Interrupted(number) as place, suppress(KeyboardInterrupt):
             model.learn_one(few)
-        assert lock_is_free(model._guard), place.where
+        assert lock_is_free(model._lock), place.where
         assert model.samples in (99, 100), place.where
         if model.samples == 99:
             model.learn_one(few)
@@ -146,7 +146,7 @@ def test_predicting_changes_nothing(learned, name, every):
         model = learned(name)
         with Interrupted(number) as place, suppress(KeyboardInterrupt):
             answer(model)
-        assert lock_is_free(model._guard), place.where
+        assert lock_is_free(model._lock), place.where
         assert state_of(model) == expected, place.where
 
 
@@ -167,7 +167,7 @@ def test_save(learned, tmp_path, every, again):
             model.learn_one(row)
         with Interrupted(number) as place, suppress(KeyboardInterrupt):
             model.save(folder)
-        assert lock_is_free(model._guard), place.where
+        assert lock_is_free(model._lock), place.where
         assert state_of(model) == expected, place.where
         try:
             assert state_of(norewind.load(folder)) in ([older, newer] if again else [newer]), place.where
@@ -235,32 +235,32 @@ def test_threads_wait_for_each_other(learned):
     assert model.samples == model.training.snapshot().entries["position"]["stream"]["lines"] == 50 + len(ROWS)
 
 
-def test_a_guard_holds_back_ctrl_c_until_the_end_of_the_outer_block():
-    guard, reached = Guard(), []
-    with pytest.raises(KeyboardInterrupt), guard:
-        with guard:
+def test_the_lock_holds_back_ctrl_c_until_the_end_of_the_outer_block():
+    lock, reached = UninterruptibleLock(), []
+    with pytest.raises(KeyboardInterrupt), lock:
+        with lock:
             signal.raise_signal(signal.SIGINT)
         reached.append("the rest of the outer block")
     assert reached
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with guard:
+    with lock:
         pass  # and only once
-    assert not copy.deepcopy(guard)._blocks
-    assert not pickle.loads(pickle.dumps(guard))._blocks
+    assert not copy.deepcopy(lock)._blocks
+    assert not pickle.loads(pickle.dumps(lock))._blocks
 
 
-def test_a_guard_leaves_ignored_interrupts_ignored():
+def test_the_lock_leaves_ignored_interrupts_ignored():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with Guard():
+    with UninterruptibleLock():
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_ctrl_c_is_handled_at_once_while_another_thread_holds_the_lock():
-    guard, begun, ends, ended = Guard(), threading.Event(), threading.Event(), []
+    lock, begun, ends, ended = UninterruptibleLock(), threading.Event(), threading.Event(), []
 
     def hold():
-        with guard:
+        with lock:
             begun.set()
             ends.wait(3)
             ended.append(True)
@@ -271,7 +271,7 @@ def test_ctrl_c_is_handled_at_once_while_another_thread_holds_the_lock():
     timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     try:
-        with pytest.raises(KeyboardInterrupt), guard:
+        with pytest.raises(KeyboardInterrupt), lock:
             pass
         assert not ended
     finally:
@@ -279,6 +279,6 @@ def test_ctrl_c_is_handled_at_once_while_another_thread_holds_the_lock():
         ends.set()
         other.join()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with guard:
+    with lock:
         pass
-    assert lock_is_free(guard)
+    assert lock_is_free(lock)

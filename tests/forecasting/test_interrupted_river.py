@@ -69,7 +69,7 @@ def test_learn_one(learned, kind, every):
         model = learned(kind)
         with Interrupted(number) as place, suppress(KeyboardInterrupt):
             learn(model, ROWS[30])
-        assert lock_is_free(model._guard), place.where
+        assert lock_is_free(model._lock), place.where
         assert state_of(model, ask) in states, place.where
 
 

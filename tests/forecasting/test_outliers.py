@@ -1,4 +1,4 @@
-"""One outlier changes a run for a few hundred rows, not for good; shifts and growing scales are followed."""
+"""Outliers change a run for a few hundred rows, not for good; shifts and growing scales are followed."""
 
 import json
 
@@ -30,8 +30,10 @@ def series(seed=1):
     return 1 + np.sin(np.arange(ROWS) / 9) + 0.2 * rng.normal(size=ROWS)
 
 
-def with_outlier(values, at):
-    return np.where(np.arange(len(values)) == at, 1e6, values)
+def with_outliers(values, at, count=1):
+    spoiled = np.array(values)
+    spoiled[at : at + count] = 1e6
+    return spoiled
 
 
 def mean_error(entries, first, last):
@@ -47,17 +49,17 @@ def mean_loss(lines, first, last):
     return np.average([line["loss"] for line, used in zip(lines, chosen, strict=True) if used], weights=counts[chosen])
 
 
-def forecast(values, budget):
-    """The predictions of the default model, without networks below a budget of 50, and its lines of metrics."""
+def forecast(values, budget=50.0, **options):
+    """The predictions of a model, by default without networks below a budget of 50, and its lines of metrics."""
     entries = []
-    model = norewind.Forecaster("x", budget=budget, metrics_every=100)
+    model = norewind.Forecaster("x", budget=budget, metrics_every=100, **options)
     model.fit([{"x": float(value)} for value in values], hooks=Hooks(predictions=entries.extend))
     return entries, model.lines
 
 
 @pytest.mark.parametrize(("at", "budget"), [(0, 30.0), (5, 30.0), (AT, 30.0), pytest.param(AT, 50.0, marks=SLOW)])
 def test_an_outlier_is_forgotten_and_does_not_make_the_loss_smaller(at, budget):
-    clean, spoiled = (forecast(values, budget) for values in (series(), with_outlier(series(), at)))
+    clean, spoiled = (forecast(values, budget) for values in (series(), with_outliers(series(), at)))
     ratios = [
         mean_error(spoiled[0], *rows) / mean_error(clean[0], *rows) for rows in ((AT + 100, AT + 300), (AT + 300, ROWS))
     ]
@@ -66,9 +68,25 @@ def test_an_outlier_is_forgotten_and_does_not_make_the_loss_smaller(at, budget):
     assert mean_loss(spoiled[1], AT + 300, ROWS) > 0.95 * mean_loss(clean[1], AT + 300, ROWS)
 
 
+@pytest.mark.parametrize("count", [5, 10])
+def test_outliers_in_a_row_do_not_make_the_loss_smaller(count):
+    """They do make the forecasts worse for longer than a single one: by 6 and 13 % here."""
+    clean, spoiled = (forecast(values, 30.0) for values in (series(), with_outliers(series(), AT, count)))
+    assert mean_error(spoiled[0], AT + 300, ROWS) < 1.2 * mean_error(clean[0], AT + 300, ROWS)
+    assert mean_loss(spoiled[1], AT + 300, ROWS) > 0.95 * mean_loss(clean[1], AT + 300, ROWS)
+
+
+@pytest.mark.slow
+def test_clipped_gradients_let_a_gaussian_network_forget_an_outlier():
+    options = {"method": "uoro", "hidden": 16, "loss": "gaussian", "clip": 10.0}
+    clean, spoiled = (forecast(values, **options) for values in (series(), with_outliers(series(), AT)))
+    assert mean_error(spoiled[0], AT + 300, ROWS) < 1.02 * mean_error(clean[0], AT + 300, ROWS)
+    assert abs(mean_loss(spoiled[1], AT + 300, ROWS) - mean_loss(clean[1], AT + 300, ROWS)) < 0.05
+
+
 def test_an_outlier_of_one_key_of_a_fleet_is_forgotten(tmp_path):
     found = []
-    for name, ours in (("clean", series()), ("spoiled", with_outlier(series(), AT))):
+    for name, ours in (("clean", series()), ("spoiled", with_outliers(series(), AT))):
         rows = [
             f"{key},{value:.6f}"
             for pair in zip(ours, series(2), strict=True)
@@ -95,13 +113,11 @@ def statistics_after(values):
     return mean, np.sqrt(variance)
 
 
-def test_one_value_changes_the_scale_by_a_bounded_amount():
+@pytest.mark.parametrize("outliers", [1, 5, 10])
+def test_a_few_outliers_in_a_row_do_not_change_the_scale(outliers):
     values = np.random.default_rng(0).normal(1, 1, 300)
-    mean, deviation = statistics_after(values)
     for outlier in (30.0, 1e6, -3e38):
-        changed = statistics_after([*values, outlier])
-        assert abs(changed[0] - mean) < 6 / 300 * deviation
-        assert deviation < changed[1] < 1.05 * deviation
+        assert statistics_after([*values, *[outlier] * outliers]) == statistics_after(values)
 
 
 def test_the_first_value_may_be_an_outlier():
@@ -130,7 +146,7 @@ def test_the_deviation_of_forecasts_and_the_season_are_not_spoiled():
     """The deviations that go with forecasts, and the choice of the best season, use limited errors too."""
     values = np.tile(np.random.default_rng(0).normal(size=24), 50) + 0.01 * np.random.default_rng(1).normal(size=1_200)
     model = norewind.Forecaster("x", budget=30.0, metrics_every=100)
-    for value in with_outlier(values, 900):
+    for value in with_outliers(values, 900):
         model.learn_one({"x": float(value)})
     (deviation,) = model.spread(1)
     assert deviation < 1

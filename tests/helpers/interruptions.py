@@ -98,14 +98,14 @@ def places(call, every):
     return reversed(range(counted.count, 0, -1 if every else -max(1, counted.count // FEW)))
 
 
-def lock_is_free(guard):
-    """Whether another thread can enter the guard."""
+def lock_is_free(lock):
+    """Whether another thread can take the lock."""
     taken = []
 
     def take():
-        if guard.lock.acquire(timeout=5):
+        if lock.thread_lock.acquire(timeout=5):
             taken.append(True)
-            guard.lock.release()
+            lock.thread_lock.release()
 
     other = threading.Thread(target=take)
     other.start()

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +59,22 @@ def assert_rejected(capsys, code, *words, expected=1):
     for word in words:
         assert word in output
     assert output.startswith("norewind"), output
+
+
+def wait_for(condition, process, seconds=120) -> None:
+    """Wait until a condition is true, while a process that must not fail runs."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None or process.returncode < 0, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def flip(path: Path, place: int | None = None) -> None:
+    """Damage a file: flip one bit of the byte at a place, by default in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 if place is None else place] ^= 0x80
+    path.write_bytes(content)
 
 
 def everything(run: Path) -> dict:

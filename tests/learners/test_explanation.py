@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from norewind.learners import expert_weights
-from norewind.learners.explanation import ForecastPart, divided_forecasts
+from norewind.learners.explanation import ForecastPart, parts_of_experts
 from norewind.learners.linear import Linear
 from norewind.learners.mixture import Member
-from norewind.learners.number_mixture import MODELS, MODELS_FOR_MANY_OUTPUTS, NumberMixture, _forecast, linear_models
+from norewind.learners.number_mixture import NumberMixture, _forecast
 from norewind.learners.outlook import OutlookLearner
 from norewind.learners.outlook_shape import OutlookShape
+from norewind.learners.series_models import MODELS, MODELS_FOR_MANY_OUTPUTS, linear_models
 from norewind.training.auto import classes, series
 from norewind.training.open_stream import StreamShape
 
@@ -40,17 +41,14 @@ def test_parts_add_up_to_the_forecast_of_each_member(steps):
     plan, state, row = learner.plan, deepcopy(run.mixture), ROWS - 1
     forecasts = np.full((learner.experts, learner.outputs), np.nan)
     _forecast(plan, state, row, xs[-1], np.full(learner.outputs, np.nan), forecasts)
-    divided = dict(divided_forecasts(plan, run.mixture, row))
-    assert sorted(divided) == list(range(learner.experts))
+    parts_of = dict(parts_of_experts(plan, run.mixture, row))
+    assert sorted(parts_of) == list(range(learner.experts))
     awake = 0
     for expert in range(1, learner.experts):
-        name, parts = learner.member_names[expert], divided[expert]
-        assert len(dict(parts)) == len(parts), name
+        name, parts = learner.member_names[expert], parts_of[expert]
         if not np.isnan(forecasts[expert]).any():
             awake += 1
-            np.testing.assert_allclose(
-                sum(values for _, values in parts), forecasts[expert], rtol=0, atol=1e-13, err_msg=name
-            )
+            np.testing.assert_allclose(sum(parts.values()), forecasts[expert], rtol=0, atol=1e-13, err_msg=name)
     # All but the rule of 168 rows.
     assert awake == learner.experts - 2
 
@@ -101,9 +99,9 @@ def test_parts_are_in_the_units_of_the_latest_row_also_while_a_regret_is_too_lar
     assert (found.weights[12].min() > 0.4) == follows
     # So do the parts of each expert, in its own units.
     made = run.mixture.waiting[(ROWS - 1) % len(run.mixture.waiting)]
-    for expert, parts in divided_forecasts(learner.plan, run.mixture, ROWS - 1):
+    for expert, parts in parts_of_experts(learner.plan, run.mixture, ROWS - 1):
         if not np.isnan(made[expert]).any():
-            total = sum(values for _, values in parts)
+            total = sum(parts.values())
             np.testing.assert_allclose(total, made[expert], rtol=1e-6, atol=1e-6)
 
 
@@ -117,10 +115,10 @@ def test_the_calendar_is_a_part_of_the_forecasts_of_its_member():
     learner, run = series(shape, False, 20, 0)
     run, _, outputs = learner.scan(run, xs, np.tile(xs[:, :1], len(steps)))
     (calendar,), (own,) = learner.members, run.members
-    divided = calendar.divided(own)
-    made = run.mixture.waiting[(300 - 1) % steps[-1]][: learner.experts][-len(divided) :]
-    assert len(divided) == len(calendar.names) == 2
-    for parts, forecast, name in zip(divided, made, calendar.names, strict=True):
+    parts_of_members = calendar.forecast_parts(own)
+    made = run.mixture.waiting[(300 - 1) % steps[-1]][: learner.experts][-len(parts_of_members) :]
+    assert len(parts_of_members) == len(calendar.names) == 2
+    for parts, forecast, name in zip(parts_of_members, made, calendar.names, strict=True):
         # The forecasts of members are stored in single precision.
         np.testing.assert_allclose(sum(parts.values()), forecast, rtol=2e-7, atol=2e-7, err_msg=name)
     found = learner.explain(run).parts

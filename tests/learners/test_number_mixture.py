@@ -12,11 +12,12 @@ from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear, init_linear
 from norewind.learners.mixture import Member
-from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture, linear_models
+from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture
 from norewind.learners.past_values import FIRST_ROWS
 from norewind.learners.regrets import allowed_after, huber_loss
 from norewind.learners.rescaling import MOST_GROWTH
 from norewind.learners.seasons import init_seasons, observe_row
+from norewind.learners.series_models import linear_models
 from norewind.streams.table.column_statistics import MIN_VALUES
 from norewind.testing import check_learner
 

@@ -3,12 +3,15 @@
 import numpy as np
 import pytest
 
-from norewind.learners import outlook
+from norewind.core.checks import ModelError
+from norewind.learners import LeastSquares, outlook
+from norewind.learners.intervals import IntervalLearner
 from norewind.learners.linear import Linear
 from norewind.learners.mixture import Member
 from norewind.learners.number_mixture import NumberMixture
 from norewind.learners.outlook import OutlookLearner, feature_count, write_outlook
 from norewind.learners.outlook_shape import OutlookShape
+from norewind.learners.quantiles import QuantileLearner
 from norewind.testing import check_learner
 
 STEPS = (1, 2, 24)
@@ -112,3 +115,55 @@ def test_a_mixture_uses_it_where_the_calendar_counts():
     # Nobody can forecast the noise.
     floor = len(STEPS) * 0.3**2 / 2
     assert losses[1] - floor < 0.75 * (losses[0] - floor)
+
+
+PRICES = OutlookShape((), 1)
+
+
+def wrapped(kind):
+    """A mixture that knows a price in advance, alone or inside another learner, and its run."""
+    learner = learner_of(shape=PRICES)
+    mixture = NumberMixture(
+        2,
+        1,
+        steps=STEPS,
+        models=[Linear(4, 0.998)],
+        members=[member_of(learner)],
+        known=[0],
+        gaussian="gaussian" in kind,
+    )
+    if "quantile" in kind:
+        quantiles = QuantileLearner(mixture, 0.9, targets=1)
+        return quantiles, quantiles.init(mixture.init())
+    if "interval" in kind:
+        intervals = IntervalLearner(mixture, [0.8, 0.95], targets=1, gaussian="gaussian" in kind)
+        return intervals, intervals.init(mixture.init())
+    return mixture, mixture.init()
+
+
+@pytest.mark.parametrize("kind", ["mixture", "gaussian", "interval", "gaussian interval", "quantile"])
+def test_another_plan_at_the_latest_row_gives_the_forecasts_as_if_it_had_been_known_there(kind):
+    random = np.random.default_rng(0)
+    price = random.normal(size=200 + max(STEPS))
+    load = 2 * price[:200] + 0.3 * random.normal(size=200)
+    ahead = np.arange(200)[:, None] + [0, *STEPS]
+    xs = np.column_stack([load, random.normal(size=200), price[ahead]]).astype(np.float32)
+    ys = np.tile(load[:, None], len(STEPS)).astype(np.float32)
+    other = xs.copy()
+    other[-1, 3:] += [3, -3, 2]
+    learner, run = wrapped(kind)
+    planned, _, (made, _) = learner.scan(run, other, ys)
+    expected = learner.upcoming(planned)
+    learner, run = wrapped(kind)
+    run, _, _ = learner.scan(run, xs, ys)
+    before = learner.upcoming(run)
+    replanned, again = learner.replan(run, other[-1])
+    np.testing.assert_allclose(learner.upcoming(replanned), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(again, made[-1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(learner.upcoming(run), before)
+    assert abs(expected[0, 0] - before[0, 0]) > 3
+
+
+def test_a_learner_that_knows_nothing_in_advance_cannot_plan():
+    with pytest.raises(ModelError, match="LeastSquares knows nothing in advance"):
+        LeastSquares(1, 1, steps=(1,)).replan((), np.zeros(1))

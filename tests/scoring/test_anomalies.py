@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from norewind.scoring import anomalies
-from norewind.scoring.anomalies import init_anomalies, score_rows
+from norewind.scoring.anomalies import init_anomalies, score_rows, scores_and_columns
 
 ROWS = 2_000
 STREAMS = 50
@@ -93,6 +93,43 @@ def test_the_recursion_is_that_of_a_slow_reference():
     noise = np.random.default_rng(5)
     values, errors = noise.standard_t(2, (2, 400))
     assert scored(init_anomalies(), values, errors) == pytest.approx(list(reference(values, errors)), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["white noise", "heavy tails", "two values"])
+def test_a_score_of_several_columns_comes_up_at_most_as_often_as_it_says(kind):
+    values, errors = QUIET[kind](np.random.default_rng(6), (STREAMS * 5, ROWS))
+    several = (np.moveaxis(part.reshape(STREAMS, 5, ROWS), 1, 2) for part in (values, errors))
+    scores = np.stack([score_rows(init_anomalies(5), *one) for one in zip(*several, strict=True)])
+    for share in (0.1, 0.01):
+        assert (scores >= 1 - share).mean() <= share
+    assert (scores >= 0.999).mean() <= 2e-3
+
+
+def test_errors_that_are_large_together_are_found_although_each_of_them_is_usual():
+    noise = np.random.default_rng(7)
+    values = noise.normal(size=(ROWS, 9))
+    errors = noise.normal(size=(ROWS, 9))
+    errors[1500] = 2.0
+    errors[1500, 3] = -2.5
+    alone = scored(init_anomalies(), values[:, 3], errors[:, 3])
+    assert alone[1500] < 0.99
+    scores, columns = scores_and_columns(init_anomalies(9), values, errors)
+    assert scores[1500] > 0.999
+    assert columns[1500] == 3
+
+
+def test_several_columns_are_compared_as_in_a_slow_reference():
+    noise = np.random.default_rng(8)
+    values, errors = noise.standard_t(2, (2, 400, 3))
+    errors[::17, 1], errors[5] = np.nan, np.nan
+    scores = score_rows(init_anomalies(3), values, errors)
+    alone = np.stack([1 - scored(init_anomalies(), values[:, i], errors[:, i]) for i in range(3)])
+    sizes = []
+    for row, found in enumerate(scores):
+        known = errors[row][~np.isnan(errors[row])]
+        together = rarity(sizes, np.sqrt(np.mean(known**2))) if len(known) else 1.0
+        sizes += [np.sqrt(np.mean(known**2))] if len(known) else []
+        assert found == pytest.approx(1 - min(1, 2 * min(3 * alone[:, row].min(), together)), abs=1e-9)
 
 
 def rarity(past, size):

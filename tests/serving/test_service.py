@@ -97,6 +97,8 @@ def test_predicting_changes_nothing(shared):
         ("learn", b'{"row": {"power": 1}, "id": "nobody"}', 404, "no row waits"),
         ("learn", b'{"rows": [{"power": 1}, {"power": 2}], "ids": ["a", "a"]}', 400, "an id appears twice"),
         ("learn", b"{" + b" " * (1 << 20) + b"}", 413, "larger than"),
+        ("forecast", b'{"steps": "two"}', 400, "Expected `int | null`, got `str` - at `$.steps`"),
+        ("forecast", b'{"known_future": [{"wind": 1}]}', 400, "no columns are known in advance"),
         ("nowhere", b"{}", 404, "Not Found: POST /nowhere"),
         ("health", b"{}", 405, "Method Not Allowed: POST /health"),
     ],

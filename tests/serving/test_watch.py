@@ -81,6 +81,15 @@ def test_the_page_starts_over_when_a_run_is_resumed(run):
     assert len(feed.metrics) == 2 < before
 
 
+def test_the_page_shows_what_a_method_reports_about_itself(run):
+    feed = FolderFeed(run)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"samples": 400, "loss": 0.5, "error_bound": 3.25, "unknown": 1}) + "\n")
+    feed.apply(*feed.look())
+    assert feed.metrics[-1] == {"samples": 400, "loss": 0.5, "error_bound": 3.25}
+    assert feed.about["tiles"]["error_bound"] == "bound on the influence's error"
+
+
 def test_a_log_that_cannot_be_read_has_no_new_lines(tmp_path):
     (tmp_path / "log").mkdir()
     assert LogTail(tmp_path / "log").new() == (False, [])

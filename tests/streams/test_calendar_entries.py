@@ -9,7 +9,7 @@ import pytest
 from norewind.streams import ReadOptions, RowStream, Source
 from norewind.streams.table.calendar_entries import civil_of, days_of, entries_for, spacing, wall_clock
 from norewind.streams.table.python_rows import PythonRows
-from norewind.streams.table.row_outlook import outlook_of
+from norewind.streams.table.row_outlook import calendar_outlook
 
 STEPS = (1, 3, 24)
 
@@ -53,7 +53,7 @@ def test_entries_are_those_that_vary(step, expected):
 def test_uneven_times_have_no_calendar():
     working_days = [f"2024-01-{day:02}" for day in range(1, 31) if date(2024, 1, day).weekday() < 5]
     assert entries_for(list(map(wall_clock, working_days))) == []
-    assert outlook_of([None, "", "soon"], None).width == 0
+    assert calendar_outlook([None, "", "soon"], None).width == 0
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_uneven_times_have_no_calendar():
 @pytest.mark.parametrize("first", ["2023-12-01", "2024-02-28", "1969-12-01"])
 def test_the_entries_of_rows_to_come_are_those_that_they_have_when_they_come(step, first):
     times = times_of(first, 90, step)
-    outlook = outlook_of(times, None)
+    outlook = calendar_outlook(times, None)
     blocks = outlook.calendar([], list(map(wall_clock, times)), np.array(STEPS)).reshape(90, 4, outlook.width)
     assert outlook.width
     assert np.isnan(blocks[:2, 1:]).all()
@@ -80,7 +80,7 @@ def test_the_entries_of_rows_to_come_are_those_that_they_have_when_they_come(ste
 
 def test_a_gap_hides_the_rows_to_come_until_twelve_times_are_even_again():
     times = times_of("2024-01-01", 60, timedelta(hours=1))
-    outlook = outlook_of(times, None)
+    outlook = calendar_outlook(times, None)
     del times[30]
     blocks = outlook.calendar([], list(map(wall_clock, times)), np.array([1])).reshape(59, 2, -1)
     unknown = np.isnan(blocks[:, 1]).any(axis=1)

@@ -122,12 +122,13 @@ def test_categories_booleans_and_times_as_inputs():
     np.testing.assert_allclose(samples.xs[:, 19:], [[1, 0], [0, 1], [0, -1]], atol=1e-6)
 
 
-def test_there_is_room_for_sixteen_categories():
-    text = "mode,y\n" + "".join(f"m{i},{i * i}\n" for i in range(20)) + "m3,1\n"
+@pytest.mark.parametrize(("values", "width"), [(16, 16), (17, 64)])
+def test_every_category_of_the_first_rows_has_an_input(values, width):
+    text = "mode,y\n" + "".join(f"m{i},{i * i}\n" for i in range(values)) + "m3,1\n"
     stream, samples = taken(text, inputs=["mode"], targets=["y"])
-    assert stream.width == 16
-    assert samples.xs.sum(axis=1).tolist() == [1] * 16 + [0] * 4 + [1]
-    assert samples.xs[-1].argmax() == 3
+    assert stream.width == width
+    assert samples.xs.sum(axis=1).tolist() == [1] * (values + 1)
+    assert samples.xs.argmax(axis=1).tolist() == [*range(values), 3]
 
 
 def test_nested_values_have_names():

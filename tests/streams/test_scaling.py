@@ -11,6 +11,7 @@ from stream_pipes import quick
 from norewind.streams import RowStream, StreamError
 from norewind.streams.table.column_statistics import (
     FIRST_REACH,
+    LEFT_OUT,
     MEAN,
     MEMORY,
     MIN_DEVIATION,
@@ -56,6 +57,7 @@ def layout_of(steps=(1,), **options):
         "classes": False,
         "before": False,
     } | options
+    parts["category_inputs"] = [16] * len(parts["categories"])
     return TableLayout(
         **{
             name: np.array(part, np.float64 if name == "periods" else np.int64)
@@ -77,19 +79,21 @@ class Column:
     def add(self, value):
         if math.isnan(value):
             return
-        reach = max(self.widest, REACH * self.deviation)
+        self.latest = value
+        usual, reach = REACH * self.deviation, self.widest / REACH_GROWTH**LEFT_OUT
         distance = value - self.mean
         if self.count >= MIN_VALUES and self.deviation:
-            if abs(distance) > reach:
+            if abs(distance) > max(usual, reach):
+                self.widest = REACH_GROWTH * max(usual, self.widest)
+                if reach < usual:
+                    return
                 distance = math.copysign(reach, distance)
-                self.widest = REACH_GROWTH * reach
             else:
                 self.widest *= 1 - 1 / REACH_MEMORY
         self.count += 1
         weight = max(1 / self.count, 1 / MEMORY)
         self.mean += weight * distance
         self.variance = (1 - weight) * (self.variance + weight * distance * distance)
-        self.latest = value
         self.first.append(value)
         if self.count == MIN_VALUES:
             middle = float(np.median(self.first))
@@ -113,6 +117,18 @@ def clip(value):
 
 def standard(value, mean, deviation):
     return clip((value - mean) / deviation) if deviation == deviation else math.nan
+
+
+def group_of(value, size):
+    """The inputs of a category: its own one, or two that its number beyond them chooses, with signs."""
+    group = [float(value == category) for category in range(size)]
+    if value >= size:
+        signs, pair = divmod(int(value) - size, size * (size - 1))
+        second, first = divmod(pair, size)
+        others = [place for place in range(size) if place != first]
+        group[first] = math.sqrt(0.5) * (-1) ** signs
+        group[others[second]] = math.sqrt(0.5) * (-1) ** (signs // 2)
+    return group
 
 
 def reference(layout, rows):
@@ -139,7 +155,7 @@ def reference(layout, rows):
             x.append(clip(spread) if layout.standardise else known(place))
         for place in layout.categories:
             value = known(place) if layout.fill_with_latest else row[place]
-            x += [float(value == category) for category in range(CATEGORIES)]
+            x += group_of(value, CATEGORIES)
         for place, period in zip(layout.cycles, layout.periods, strict=True):
             angle = 2 * math.pi * (known(place) % period) / period
             x += [math.cos(angle), math.sin(angle)]
@@ -348,7 +364,7 @@ def test_extrapolated_times_continue():
     stream = RowStream(PythonRows(rows), inputs=["t", "y"], targets=["y"], standardise=False)
     stream.take(30)
     assert stream.kinds["t"] == "time"
-    xs = stream.future_inputs(np.array([4.5]), 2)
+    xs = stream.moment().future_inputs(stream.layout, stream.outlook, np.array([4.5]), 2)
     coming = [{"t": 1.7e9 + 60.0 * 30, "y": 0.0}, {"t": 1.7e9 + 60.0 * 31, "y": 4.5}]
     later = RowStream(PythonRows(rows + coming), inputs=["t", "y"], targets=["y"], standardise=False)
     np.testing.assert_array_equal(xs, later.take(32).xs[-1])

@@ -4,23 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from run_folders import norewind
+from run_folders import norewind, wait_for
 from stoppable_runs import __file__ as script
 
 from norewind.cli import train_session
 from norewind.storage.checkpoint import checkpoints
-
-
-def wait_for(condition, process, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None or process.returncode < 0, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def is_alive(pid):

@@ -5,13 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import Future
 from dataclasses import replace
 from io import StringIO
 
 import pytest
-from run_folders import holder
+from run_folders import holder, wait_for
 
 from norewind.storage.checkpoint import checkpoints
 from norewind.sweeps import workers
@@ -110,18 +109,11 @@ if __name__ == "__main__":
 """
 
 
-def wait_for(condition):
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
 def test_ctrl_c_saves_every_run_and_the_next_call_continues(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     process = subprocess.Popen([sys.executable, tmp_path / "script.py", tmp_path / "out"], stderr=subprocess.PIPE)
     folder = tmp_path / "out" / "folders" / "long"
-    wait_for(lambda: LogTail(folder / "metrics.jsonl").new()[1])
+    wait_for(lambda: LogTail(folder / "metrics.jsonl").new()[1], process)
     process.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in process.communicate()[1]
     assert process.returncode != 0

@@ -12,6 +12,7 @@ from run_folders import (
     TEXT,
     assert_rejected,
     everything,
+    flip,
     latest,
     norewind,
 )
@@ -72,17 +73,11 @@ def test_a_mistake_leaves_the_folder_unlocked(whole, tmp_path, capsys):
     assert norewind("train", whole / "text", "--out", tmp_path / "run", *TEXT, "--samples", 0) == 0
 
 
-def flip(path, place=-3):
-    content = bytearray(path.read_bytes())
-    content[place] ^= 4
-    path.write_bytes(content)
-
-
 def test_a_damaged_checkpoint_is_rejected_or_skipped(whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT) == 0
     kept = checkpoints(run / "checkpoints")
-    flip(kept[-1])
+    flip(kept[-1], -3)
     for command in ("resume", "predict", "sample"):
         code = norewind(command, run)
         assert_rejected(capsys, code, f"{kept[-1]}: damaged", f"norewind resume {run} --damaged skip")
@@ -97,7 +92,7 @@ def test_a_damaged_checkpoint_is_rejected_or_skipped(whole, tmp_path, capsys):
 def test_no_run_silently_starts_over(whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert norewind("train", whole / "text", "--out", run, *TEXT, "--samples", 600, "--keep", 1) == 0
-    flip(latest(run))
+    flip(latest(run), -3)
     code = norewind("resume", run, "--damaged", "skip", "--quiet")
     assert_rejected(capsys, code, "all its checkpoints are damaged")
     assert len(read_log(run / "metrics.jsonl")) == 2

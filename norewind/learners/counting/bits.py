@@ -1,4 +1,4 @@
-"""Prediction of one bit: mixes the counters of every context, the match and the experts to one probability.
+"""Prediction of one bit: mixes the counters of every context, the match and the experts into one probability.
 
 Logistic mixing in two layers: several sets of weights, in each of which the context selects a row;
 weights for their results; then two adaptive maps, selected by the last symbol and by the

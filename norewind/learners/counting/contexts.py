@@ -59,8 +59,8 @@ _BINARY = {
     (_LAST_WORD, 0, 1): (_FOLLOWERS, 0),
     (_KINDS, 0): (_HIGH_HALVES,),
 }
-# Binary data is where more than an eighth of about the last 4096 symbols are control characters; 32 others are assumed
-# before the beginning. Records may be as long as the longest distance at which repeats are counted.
+# Data is binary if more than an eighth of about the last 4096 symbols are control characters; the count starts with 32
+# other symbols. Records may be as long as the longest distance at which repeats are counted.
 _ALL_CONTROLS, _BINARY_SHARE, _REMEMBERED, _ASSUMED = 1 << 16, 1 << 13, 4096, 32
 DISTANCES, _PERIOD_EVERY, _MOST_REPEATS = 512, 256, 4096
 
@@ -115,7 +115,7 @@ def classes_of(characters: Sequence[str]) -> np.ndarray:
 def byte_classes() -> np.ndarray:
     """Return the class of each byte, as `classes_of` does; bytes beyond ASCII count as parts of letters.
 
-    Control characters that texts do not contain have their own class. White space, backspace and escape are no such.
+    Control characters that texts do not contain (all but white space, backspace and escape) have their own class.
     """
     beyond = FIRST_LETTER + np.arange(128, 256, dtype=np.int32)
     classes = np.concatenate([classes_of([chr(code) for code in range(128)]), beyond])

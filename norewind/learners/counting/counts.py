@@ -65,7 +65,7 @@ class Counts(Learner):
         self.plan, self._start = make_plan(symbols, experts, megabytes, classes)
 
     def init(self) -> CountsRun:
-        """Create a run that has seen nothing. Nothing is random."""
+        """Create an empty run. Nothing about it is random."""
         return init_counts(self.plan, self._start)
 
     def scan(
@@ -177,7 +177,7 @@ class Counts(Learner):
         return 4_000
 
     def _symbols(self, caller: str, kind: str, values: ArrayLike) -> np.ndarray:
-        """Check and convert symbols. Any other number would be read from outside an array."""
+        """Check and convert symbols. Any other number would be out of bounds."""
         values = np.asarray(values)
         if not np.issubdtype(values.dtype, np.integer):
             raise checks.ModelError(

@@ -1,1 +1,1 @@
-"""Engines that run learners for many keys: they take rows with the slots of their keys, and the arrays of all slots."""
+"""Programs that run a learner for many keys, on rows with the slots of their keys and the arrays of all slots."""

@@ -208,7 +208,7 @@ function showMembers() {
     make("span", { class: `swatch block area${number}` }), `${name}: ${Math.round(100 * (latest[name] || 0))} %`)));
   const alarms = run.metrics.flatMap((entry) => entry.drift || []);
   const describe = (alarm) => `row ${short(alarm.sample)}${alarm.time ? ` (${alarm.time})` : ""}: `
-    + (alarm.of === "errors" ? `larger errors of ${alarm.column}, from about row ${short(alarm.since)} on` : "other members carry the forecasts");
+    + (alarm.of === "errors" ? `larger errors of ${alarm.column}, from about row ${short(alarm.since)} on` : "the weight has moved to other members");
   get("drift-words").textContent = alarms.length ? `Drift. ${alarms.slice(-3).map(describe).join("; ")}.` : "No drift.";
 }
 

@@ -46,6 +46,8 @@ class Topic(BaseSource):
         StreamError: the address or the options of the client are invalid.
     """
 
+    reads_ahead = False
+
     def __init__(
         self,
         address: str,

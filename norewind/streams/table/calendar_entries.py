@@ -1,4 +1,4 @@
-"""The calendar of the rows to come, if their times are even: hours, weekdays, months and holidays."""
+"""The calendar of future rows, if times are evenly spaced: hours, weekdays, months and holidays."""
 
 import math
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from norewind.streams.table.columns import DAY, KEPT_TIMES, iso, time_of
 # passed, the month (0 for January), and whether the day is a holiday.
 Entry = Literal["hour", "weekday", "year", "month", "holiday"]
 ENTRIES: tuple[Entry, ...] = ("hour", "weekday", "year", "month", "holiday")
-# If rows follow each other faster (in seconds), a week has too many of them to be learned.
+# If rows follow each other faster (in seconds), a week has too many of them to learn from.
 SHORTEST_GAP = 60.0
 # The shortest and the longest time between rows that are a number of months apart, up to half a year.
 SHORTEST_MONTH, LONGEST_MONTHS = 28 * DAY, 185 * DAY
-# Gaps between times that differ by at most this share are the same.
-SAME = 1e-4
+# Gaps between times that differ by at most this share count as equal.
+GAP_TOLERANCE = 1e-4
 
 
 def wall_clock(value: Any) -> float:
-    """Return a time in seconds since 1970, as a clock on the wall shows it in its own zone; NaN if it is no time.
+    """Return a local time, without its time zone, in seconds since 1970; NaN if the value is not a time.
 
     >>> wall_clock("2024-05-01T10:00:00+02:00") == wall_clock("2024-05-01 10:00")
     True
@@ -44,7 +44,7 @@ def wall_clock(value: Any) -> float:
 
 
 def entries_for(times: Sequence[float]) -> list[Entry]:
-    """Return the entries that vary from row to row; none unless most of the times are even.
+    """Return the entries that vary from row to row; none unless most of the times are evenly spaced.
 
     Args:
         times: the times of the first rows.
@@ -75,7 +75,7 @@ def check_country(country: str) -> None:
     """Check that the holidays of a country are known.
 
     Args:
-        country: its code, such as DE, or with a part of it, such as DE-BY.
+        country: its code, such as DE, or the code of one of its regions, such as DE-BY.
 
     Raises:
         StreamError: there is no such country, or the package that knows its holidays is not installed.
@@ -85,7 +85,7 @@ def check_country(country: str) -> None:
 
 @lru_cache(maxsize=1000)
 def holidays_of_year(country: str, year: int) -> tuple[int, ...]:
-    """Return the holidays of a year as numbers of days since 1970.
+    """Return the holidays of a year as days since 1970.
 
     Args:
         country: its code; see `check_country`.
@@ -100,7 +100,7 @@ def holidays_of_year(country: str, year: int) -> tuple[int, ...]:
     try:
         days = holidays.country_holidays(code, subdiv=part or None, years=year)
     except (NotImplementedError, AttributeError, KeyError):
-        remedy = "name a country such as DE, or a part of one such as DE-BY"
+        remedy = "name a country such as DE, or one of its regions, such as DE-BY"
         raise StreamError(f"the package holidays does not know {country!r}: {remedy}.") from None
     return tuple(sorted(day.toordinal() - EPOCH for day in days))
 
@@ -109,7 +109,7 @@ EPOCH = datetime(1970, 1, 1).toordinal()
 
 
 def holidays_between(country: str, first: float, last: float) -> np.ndarray:
-    """Return the holidays of all years between two times as numbers of days since 1970, in order.
+    """Return the holidays of all years between two times as days since 1970, in order.
 
     Args:
         country: its code; see `check_country`.
@@ -129,27 +129,27 @@ def write_calendar(history, times, steps, entries, holidays, out, even):
     """Write the entries of each row, and those of the rows that follow it after each step.
 
     The times of later rows are known if the latest times, at least three and at most `KEPT_TIMES`, are the same number
-    of seconds or of months apart. All entries of a time that is not known are NaN.
+    of seconds or of months apart. All entries of an unknown time are NaN.
 
     Args:
         history: the latest times before these rows, NaN where there are none; replaced by the latest of these rows.
         times: the times of the rows; NaN means missing.
         steps: the steps, in rows ahead.
         entries: which of `ENTRIES` to write.
-        holidays: the holidays as numbers of days, in order.
+        holidays: the holidays as days since 1970, in order.
         out: where to write the entries (rows, 1 + steps, entries).
-        even: where to write whether the times up to each row are even.
+        even: where to write whether the times up to each row are evenly spaced.
     """
     for t in range(len(times)):
         history[:-1] = history[1:].copy()
         history[-1] = times[t]
-        gap, months, number = spacing(history)
+        gap, months, day_of_month = spacing(history)
         even[t] = gap > 0 or months > 0
         write_entries(times[t], entries, holidays, out[t, 0])
         for s in range(len(steps)):
             later = np.nan
             if months > 0:
-                later = months_after(times[t], months * steps[s], number)
+                later = months_after(times[t], months * steps[s], day_of_month)
             elif gap > 0:
                 later = times[t] + gap * steps[s]
             write_entries(later, entries, holidays, out[t, 1 + s])
@@ -157,7 +157,7 @@ def write_calendar(history, times, steps, entries, holidays, out, even):
 
 @kernel
 def spacing(history):
-    """Return the seconds between the latest times, or the months and their day; 0 for those that do not apply.
+    """Return the seconds between the latest times, or the months and the day of the month; 0 if not evenly spaced.
 
     Args:
         history: the latest times; only those after the last missing one count.
@@ -177,13 +177,13 @@ def spacing(history):
             shortest, longest = min(shortest, gap), max(longest, gap)
     if shortest <= 0:
         return 0.0, 0, 0
-    if longest - shortest <= SAME * shortest:
+    if longest - shortest <= GAP_TOLERANCE * shortest:
         return (history[-1] - history[first]) / (len(history) - 1 - first), 0, 0
-    months, number = months_between(history[-2], history[-1]), 31 if are_last else latest
+    months, day_of_month = months_between(history[-2], history[-1]), 31 if are_last else latest
     for i in range(first + 1, len(history)):
-        if months < 1 or months_after(history[i - 1], months, number) != history[i]:
+        if months < 1 or months_after(history[i - 1], months, day_of_month) != history[i]:
             return 0.0, 0, 0
-    return 0.0, months, number
+    return 0.0, months, day_of_month
 
 
 @kernel
@@ -193,7 +193,7 @@ def write_entries(time, entries, holidays, out):
     Args:
         time: the time in seconds since 1970.
         entries: which of `ENTRIES` to write.
-        holidays: the holidays as numbers of days, in order.
+        holidays: the holidays as days since 1970, in order.
         out: where to write them.
     """
     if not np.isfinite(time):
@@ -218,46 +218,47 @@ def write_entries(time, entries, holidays, out):
 
 @kernel
 def months_between(before, after):
-    """Return how many months later the month of a time is than that of another."""
+    """Return the number of months from the month of a time to that of a later one."""
     year, month, _ = civil_of(int(np.floor(before / DAY)))
     later_year, later_month, _ = civil_of(int(np.floor(after / DAY)))
     return 12 * (later_year - year) + later_month - month
 
 
 @kernel
-def months_after(time, months, number):
+def months_after(time, months, day_of_month):
     """Return the time some months later, at the same time of day.
 
     Args:
         time: the time in seconds since 1970.
         months: the number of months.
-        number: the day of the month, or its last day if it has fewer.
+        day_of_month: the day of the month; the last day, if the month has fewer.
     """
     day = int(np.floor(time / DAY))
     year, month, _ = civil_of(day)
     later = 12 * year + month - 1 + months
     first, after = days_of(later // 12, later % 12 + 1, 1), days_of((later + 1) // 12, (later + 1) % 12 + 1, 1)
-    return time + (min(first + number, after) - 1 - day) * DAY
+    return time + (min(first + day_of_month, after) - 1 - day) * DAY
 
 
 @kernel
 def civil_of(day):
-    """Return the year, the month and the day of the month of a number of days since 1970, in the Gregorian calendar."""
+    """Return the year, month and day of the month of a day since 1970, in the Gregorian calendar."""
     shifted = day + 719468  # days since 1 March 0000, so that a leap day is the last of its year
-    era = shifted // 146097
-    of_era = shifted - era * 146097
-    of_years = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
-    of_year = of_era - (365 * of_years + of_years // 4 - of_years // 100)
-    shifted_month = (5 * of_year + 2) // 153
+    era = shifted // 146097  # 400 years
+    day_of_era = shifted - era * 146097
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted_month = (5 * day_of_year + 2) // 153
     month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
-    return of_years + era * 400 + (1 if month <= 2 else 0), month, of_year - (153 * shifted_month + 2) // 5 + 1
+    year = year_of_era + era * 400 + (1 if month <= 2 else 0)
+    return year, month, day_of_year - (153 * shifted_month + 2) // 5 + 1
 
 
 @kernel
-def days_of(year, month, number):
-    """Return the number of days since 1970 of a day of the Gregorian calendar."""
+def days_of(year, month, day_of_month):
+    """Return a day of the Gregorian calendar as days since 1970."""
     year -= 1 if month <= 2 else 0
     era = year // 400
-    of_era = year - era * 400
-    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + number - 1
-    return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+    year_of_era = year - era * 400
+    day_of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day_of_month - 1
+    return era * 146097 + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468

@@ -98,4 +98,4 @@ class ColumnChoice(NamedTuple):
         """
         for name in columns:
             if kinds[name] not in ("number", "boolean") or name in self.targets:
-                raise StreamError(f"known_future: {name!r} must hold numbers or true and false, and be no target.")
+                raise StreamError(f"known_future: {name!r} must hold numbers or booleans, and cannot be a target.")

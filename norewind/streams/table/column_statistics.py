@@ -1,4 +1,4 @@
-"""Running means and deviations of columns. They forget slowly, and one outlier hardly changes them."""
+"""Running means and deviations of columns. They forget slowly, and a few outliers do not change them."""
 
 import math
 
@@ -6,15 +6,17 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 
-# With fewer values than this, a standard deviation is too uncertain to standardise a target by, or to tell an outlier.
+# With fewer values than this, a standard deviation is too uncertain to standardise a target or to identify an outlier.
 MIN_VALUES = 10
 # The mean and the deviation are those of about this many of the latest values.
 MEMORY = 10_000
-# How far from the mean a value counts in full, in deviations. A value farther away counts as this far, and the reach
-# grows, so that a shift or a larger scale is followed within a few rows, and spikes that recur count in full.
+# How far from the mean a value counts, in deviations. The first ten values farther away are left out. After them the
+# reach grows with each, so that a shift or a larger scale is followed, and spikes that recur count in full.
 REACH = 5.0
-REACH_GROWTH = 2.0
-# Without farther values, the reach shrinks by a factor of e in this many rows.
+REACH_GROWTH = 4.0
+LEFT_OUT = 10
+# Without farther values, the reach shrinks by a factor of e in this many rows, and one value fewer was left out after
+# log(REACH_GROWTH) times as many.
 REACH_MEMORY = 1_000
 # Of the first values, those farther from their median than this many median deviations count as the median.
 FIRST_REACH = 15.0
@@ -52,7 +54,7 @@ def observe(known, row):
 
 @kernel
 def _add(known, column, value):
-    """Add a value to the statistics of a column, by Welford's method with a bounded distance from the mean.
+    """Add a value to the statistics of a column, by Welford's method. Values far from the mean are left out or limited.
 
     Args:
         known: the statistics of the series, updated in place.
@@ -61,12 +63,15 @@ def _add(known, column, value):
     """
     distance, deviation = value - known[MEAN, column], deviation_of(known, column)
     if known[COUNT, column] >= MIN_VALUES and deviation > 0:
-        reach = max(known[WIDEST, column], REACH * deviation)
-        if abs(distance) > reach:
-            distance = math.copysign(reach, distance)
-            known[WIDEST, column] = REACH_GROWTH * reach
-        else:
+        usual = REACH * deviation
+        reach = known[WIDEST, column] / REACH_GROWTH**LEFT_OUT
+        if abs(distance) <= max(reach, usual):
             known[WIDEST, column] *= 1 - 1 / REACH_MEMORY
+        else:
+            known[WIDEST, column] = REACH_GROWTH * max(known[WIDEST, column], usual)
+            if reach < usual:
+                return
+            distance = math.copysign(reach, distance)
     known[COUNT, column] += 1
     weight = max(1 / known[COUNT, column], 1 / MEMORY)
     known[MEAN, column] += weight * distance
@@ -86,7 +91,7 @@ def _leave_out_outliers(known, column):
     median = np.median(first)
     distances = np.abs(first - median)
     reach = FIRST_REACH * np.median(distances)
-    # If most of the values are equal, the others are no outliers.
+    # If most of the values are equal, the others are not outliers.
     if 0 < reach < distances.max():
         known[COUNT, column], known[MEAN, column], known[VARIANCE, column] = 0.0, 0.0, 0.0
         for i in range(len(first)):

@@ -3,7 +3,7 @@
 import calendar
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -13,8 +13,11 @@ from norewind.streams.stream import BadRow
 # How the values of a column are read.
 Kind = Literal["number", "boolean", "category", "time"]
 
-# The number of different values of a column that are distinguished; all others are treated as one.
+# The number of classes that are distinguished, and of values of a column of text that have an input of their own. Any
+# other value has two of these inputs, chosen by a checksum.
 CATEGORIES = 16
+# The same for columns with more than that many values in the first rows.
+MANY_CATEGORIES = 64
 # The name of all others.
 OTHER_CATEGORY = "(another)"
 # In fewer rows, numbers that increase by one may be a coincidence.
@@ -27,14 +30,23 @@ TRUTH_VALUES = {"true": True, "false": False}
 UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
 # The index of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)
 LIST_INDEX = re.compile("0|[1-9][0-9]{0,9}")
-# Dates that begin with the day or the month: which of the two, only their author knows.
+# Dates that begin with the day or the month; which of the two is ambiguous.
 YEAR_LAST = re.compile(r"[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}([ T,].*)?")
 DECIMAL_COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
-# How many of the latest times are kept.
+# The number of latest times that are kept.
 KEPT_TIMES = 12
 MISSING_WORDS = frozenset(["", "na", "nan", "null"])
 # Larger numbers do not fit 32-bit floats, and their squares would not fit 64-bit ones.
 MAX_NUMBER = 3e38
+
+
+def has_many_values(values: Iterable[Any]) -> bool:
+    """Return whether a column of text has so many values in the first rows that it needs more inputs.
+
+    Args:
+        values: the values, as they were sent.
+    """
+    return len({category_of(value) for value in values if not is_missing(value)}) > CATEGORIES
 
 
 class InferredKind(NamedTuple):
@@ -252,7 +264,7 @@ def at(row: dict[str, Any], name: str) -> Any:
 
 
 def are_sorted(values: Sequence[Any]) -> bool:
-    """Return whether times never go back. Missing ones, and values that are no times, are left out.
+    """Return whether times never go back. Missing values, and values that are not times, are ignored.
 
     >>> are_sorted(["2024-05-01", "", "2024-05-02"]), are_sorted(["2024-05-02", "2024-05-01"])
     (True, False)
@@ -270,7 +282,7 @@ def varying(values: list[Any]) -> list[str]:
 
 
 def periods_of(values: list[Any]) -> tuple[int, ...]:
-    """Return how many rows a day and a week have, or a year if rows are weeks, months or quarters, by their times.
+    """Return the number of rows per day and week, or per year if rows are weeks, months or quarters, from their times.
 
     >>> periods_of(["2024-05-01 00:00", "2024-05-01 00:30", "2024-05-01 01:00"])
     (48, 336)

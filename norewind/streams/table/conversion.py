@@ -14,6 +14,7 @@ from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
 from norewind.streams.table.calendar_entries import wall_clock
 from norewind.streams.table.columns import CATEGORIES, MAX_NUMBER, READERS, Kind, as_time, number_of
+from norewind.streams.table.row_outlook import sent_plan
 
 NUMBER_TYPES = {float, int, type(None)}
 # Returns the value of a column in a row.
@@ -30,6 +31,7 @@ class Rows(NamedTuple):
         times: the times of the rows, as they were sent; empty if the table has none.
         keys: the keys of the rows.
         moments: the times of all rows as `wall_clock` returns them, if they are needed.
+        plans: what each row says of the next ones, if there are planned columns; see `sent_plan`.
     """
 
     values: np.ndarray
@@ -38,6 +40,7 @@ class Rows(NamedTuple):
     times: Sequence[Any] = ()
     keys: Sequence[bytes] = ()
     moments: Sequence[float] = ()
+    plans: Sequence[np.ndarray | None] = ()
 
     def times_as_text(self, clock: str | None) -> np.ndarray | None:
         """Return the time of each row as text, "" if it has none; None if the table has no times.
@@ -110,8 +113,8 @@ class Key(NamedTuple):
 class Conversion:
     """How rows are converted to numbers.
 
-    A category becomes its index in `categories`, which lists the categories of each column in the order of
-    appearance.
+    A category becomes its index in `categories`, which lists the first categories of each column in the order of
+    appearance. Any other becomes a number beyond these, by a checksum.
 
     Args:
         getters: for each column, the function that returns its value in a row.
@@ -122,6 +125,8 @@ class Conversion:
         gaps: how many columns to leave empty after those in use, for the times since the previous rows.
         key: the column with the keys and the part to take; None if rows have no keys.
         has_calendar: whether the times of all rows are needed.
+        planned: the columns that are known in advance.
+        sizes: the number of categories that are listed, for each column of categories that is no class.
 
     Attributes:
         width: the number of columns of converted rows.
@@ -139,6 +144,8 @@ class Conversion:
         gaps: int,
         key: Key | None,
         has_calendar: bool,
+        planned: Sequence[str],
+        sizes: dict[str, int],
     ):
         self._getters = getters
         self._required = required
@@ -146,6 +153,8 @@ class Conversion:
         self._clock = clock
         self._gaps = gaps
         self._has_calendar = has_calendar
+        self._planned = planned
+        self._sizes = sizes
         self.key = key
         self._used = [(name, READERS[kind]) for name, kind in kinds.items()]
         self.width = len(kinds) + gaps
@@ -165,7 +174,7 @@ class Conversion:
             the number of all rows.
 
         Raises:
-            BadRow: a row has no key, or its values cannot be used; see `values`.
+            BadRow: a row has no key, or its values or its plan cannot be used; see `values` and `sent_plan`.
         """
         keys, passed = [], len(rows)
         if self.key is not None:
@@ -175,11 +184,12 @@ class Conversion:
                 passed = ours[-1] + 1 if ours else passed
                 rows, keys = [rows[place] for place in ours], [keys[place] for place in ours]
                 lines = None if lines is None else lines[ours]
+        plans = [sent_plan(row, self._planned) for row in rows] if self._planned else ()
         values = self.values(rows, new=new)
         copied = [self._copy_of(row) for row in rows] if self._copied else ()
         times = () if self._clock is None else list(map(self._getters[self._clock], rows))
         moments = list(map(wall_clock, times)) if self._has_calendar else ()
-        return Rows(values, lines, copied, times, keys, moments), passed
+        return Rows(values, lines, copied, times, keys, moments, plans), passed
 
     def values(self, rows: Sequence[Any], *, new: bool = True) -> np.ndarray:
         """Return the numbers of rows as float64 of shape (rows, columns).
@@ -216,16 +226,18 @@ class Conversion:
         return json.dumps({name: None if value != value else value for name, value in copied.items()})
 
     def _number(self, column: str, value: Any, new: bool) -> float:
-        """Return the number of a category; those that appear when there are too many share one."""
+        """Return the number of a category. Classes that appear when there are too many share one."""
         if not isinstance(value, str):
             return value
         if self.key is not None:
             # By a checksum, so that no key depends on the earlier rows of other keys.
             return float(zlib.crc32(value.encode("utf-8", "surrogatepass")) % CATEGORIES)
-        known = self.categories[column]
-        if new and value not in known and len(known) < CATEGORIES:
+        known, size = self.categories[column], self._sizes.get(column, CATEGORIES)
+        if new and value not in known and len(known) < size:
             known[value] = len(known)
-        return float(known.get(value, len(known)))
+        if value in known or len(known) < size or column not in self._sizes:
+            return float(known.get(value, len(known)))
+        return float(size + zlib.crc32(value.encode("utf-8", "surrogatepass")))
 
     def restore(self, categories: dict[str, list[str]]) -> None:
         """Continue with the categories of a saved position.
@@ -236,8 +248,10 @@ class Conversion:
         Raises:
             StreamError: they do not fit the columns.
         """
-        if set(categories) != set(self.categories) or any(len(set(k)) < len(k) for k in categories.values()):
-            raise damaged_position_error("its categories do not match its columns, or one occurs twice")
+        too_many = [name for name, known in categories.items() if len(known) > self._sizes.get(name, CATEGORIES)]
+        twice = any(len(set(known)) < len(known) for known in categories.values())
+        if set(categories) != set(self.categories) or twice or too_many:
+            raise damaged_position_error("its categories do not match its columns, are too many, or one occurs twice")
         for name, known in categories.items():
             self.categories[name] = {value: number for number, value in enumerate(known)}
 

@@ -39,8 +39,8 @@ class ReadOptions:
             so far ("mean"), it is an error ("stop"), or the row is skipped and counted ("skip"). A value is missing if
             its field is empty, NA, NaN or null, or if a JSON object lacks its key. A missing target is NaN, and is not
             learned from.
-        calendar: whether the calendar of the rows to come follows the inputs, if the times of the rows are even.
-        holidays: the country whose holidays are part of it; None for none.
+        calendar: whether the calendar of future rows follows the inputs, if the times of rows are evenly spaced.
+        holidays: the country whose holidays are part of the calendar; None for none.
         known_future: columns whose values in the next rows are read ahead, and follow the inputs too. Rows at the end
             of a source that have no targets are only read ahead.
         bad: how to treat rows that cannot be read otherwise. They are errors ("stop"), or are skipped and counted

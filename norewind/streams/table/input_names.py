@@ -1,8 +1,8 @@
-"""What each number in a row of inputs means, for people."""
+"""Names of the inputs of a row, for reports."""
 
 from typing import Any
 
-from norewind.streams.table.columns import CATEGORIES
+from norewind.streams.table.columns import CATEGORIES, MANY_CATEGORIES
 from norewind.streams.table.scaling import TableLayout
 
 
@@ -19,8 +19,9 @@ def input_names(layout: TableLayout, position: dict[str, Any]) -> list[str]:
         for column in layout.numbers.tolist()
     ]
     for name in (table[column] for column in layout.categories.tolist()):
-        known = position["categories"][name]
-        names += [f"{name} = {value}" for value in known] + [f"{name}: another value"] * (CATEGORIES - len(known))
+        known, size = position["categories"][name], MANY_CATEGORIES if name in position.get("wide", ()) else CATEGORIES
+        also = " (and later values)" if len(known) == size else ""
+        names += [f"{name} = {value}{also}" for value in known] + [f"{name}: another value"] * (size - len(known))
     for name, cycles in position["cycles"].items():
         names += [f"{cycle} of {name}, {wave}" for cycle in cycles if cycle != "gap" for wave in ("cosine", "sine")]
     before = (layout.width - len(names)) // len(position["targets"]) if layout.before else 0

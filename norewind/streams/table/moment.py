@@ -7,7 +7,7 @@ import numpy as np
 
 from norewind.streams.table.calendar_entries import wall_clock
 from norewind.streams.table.conversion import Rows
-from norewind.streams.table.row_outlook import Outlook, plans_of
+from norewind.streams.table.row_outlook import Outlook, followed_plans, plans_of
 from norewind.streams.table.scaling import EXTRAPOLATE, LATEST, LEARN, SeriesStatistics, TableLayout, scale_rows
 
 
@@ -17,28 +17,31 @@ class Moment(NamedTuple):
     Attributes:
         statistics: the statistics of the columns so far.
         times: the times of the latest rows, as they were sent.
-        plan: the values known in advance of the next rows; None where one is not known.
+        plan: the values known in advance of the next rows (rows, columns); NaN where one is not known.
     """
 
     statistics: SeriesStatistics
     times: Sequence[Any]
-    plan: Sequence[Sequence[float | None]]
+    plan: np.ndarray
 
-    def plan_after_next(self, outlook: Outlook) -> np.ndarray:
-        """Return what is planned for the rows after the next one (rows, columns).
+    def plans(self, layout: TableLayout, rows: Rows, ahead: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return what is planned at each of the next rows (rows, 1 + steps, columns), and the plan after them.
 
         Args:
-            outlook: the outlook of the stream.
+            layout: how columns become inputs and targets.
+            rows: the rows.
+            ahead: the values known in advance of the rows after them, if these were read ahead. Otherwise, they are
+                those that the rows were sent with.
         """
-        return self._numbers(self.plan[1:], outlook)
-
-    @staticmethod
-    def _numbers(plan: Sequence[Sequence[float | None]], outlook: Outlook) -> np.ndarray:
-        rows = [[np.nan if value is None else value for value in row] for row in plan]
-        return np.array(rows, np.float64).reshape(len(rows), len(outlook.columns))
+        if not len(layout.planned):  # for a single row, what follows takes several microseconds
+            return np.empty((len(rows.values), 1 + len(layout.steps), 0)), self.plan
+        own = rows.values[:, layout.planned]
+        if ahead is not None:
+            return plans_of(own, ahead, layout.steps), ahead
+        return followed_plans(own, self.plan, rows.plans, layout.steps)
 
     def scaled(
-        self, layout: TableLayout, outlook: Outlook, rows: Rows, ahead: np.ndarray, mode: int = LEARN
+        self, layout: TableLayout, outlook: Outlook, rows: Rows, plans: np.ndarray, mode: int = LEARN
     ) -> tuple[np.ndarray, ...]:
         """Return the first fields of rows as samples; see `scale_rows`. Their inputs end with their outlook.
 
@@ -46,18 +49,19 @@ class Moment(NamedTuple):
             layout: how columns become inputs and targets.
             outlook: what their outlook consists of.
             rows: the rows.
-            ahead: the values known in advance of the rows after them.
+            plans: what is planned at the rows, as `plans` returns it.
             mode: how to use the rows.
         """
         if not outlook.width:
             return scale_rows(layout, self.statistics, rows.values, mode=mode)
-        plans = plans_of(rows.values[:, layout.planned], ahead, layout.steps)
         xs, *others = scale_rows(layout, self.statistics, rows.values, mode=mode, plans=plans)
         calendar = outlook.calendar(self.times, rows.moments or [np.nan] * len(xs), layout.steps)
         return outlook.added_to(xs, calendar, plans), *others
 
     def future_inputs(self, layout: TableLayout, outlook: Outlook, targets: np.ndarray, step: int) -> np.ndarray:
-        """Return the inputs of a future row. Other columns keep their values or are as planned, and times continue.
+        """Return the inputs of a future row. Other columns keep their values or follow the plan, and times continue.
+
+        With a step of 0, they are those of the latest row, as if this plan had been known then.
 
         Args:
             layout: how columns become inputs and targets.
@@ -70,10 +74,9 @@ class Moment(NamedTuple):
         row[layout.times] += step * row[layout.columns - len(layout.times) :]
         if not outlook.width:
             return scale_rows(layout, self.statistics, row[None], mode=EXTRAPOLATE)[0][0]
-        ahead = self._numbers(self.plan[step - 1 :], outlook)
-        own = ahead[:1] if len(ahead) else np.full((1, len(outlook.columns)), np.nan)
-        row[layout.planned] = np.where(np.isnan(own[0]), row[layout.planned], own[0])
-        plans = plans_of(own, ahead[1:], layout.steps)
+        if step and len(own := self.plan[step - 1 : step]):
+            row[layout.planned] = np.where(np.isnan(own[0]), row[layout.planned], own[0])
+        plans = plans_of(row[None, layout.planned], self.plan[step:], layout.steps)
         xs = scale_rows(layout, self.statistics, row[None], mode=EXTRAPOLATE, plans=plans)[0]
         *before, last = self.times or [None]
         steps = np.concatenate([[step], step + layout.steps])
@@ -87,4 +90,7 @@ def one_by_one(rows: Rows) -> list[Rows]:
         rows: the rows.
     """
     places = [slice(i, i + 1) for i in range(len(rows.values))]
-    return [rows._replace(values=rows.values[place], moments=rows.moments[place]) for place in places]
+    return [
+        rows._replace(values=rows.values[place], moments=rows.moments[place], plans=rows.plans[place])
+        for place in places
+    ]

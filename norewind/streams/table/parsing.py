@@ -9,9 +9,9 @@ import numpy as np
 
 from norewind.streams.base_source import MAX_LINE_BYTES, BaseSource
 from norewind.streams.stream import BadRow, MissingValue, StreamError, check_choice
-from norewind.streams.table.columns import boolean_of, can_read, number_of
 from norewind.streams.table.conversion import Conversion, Getter, Rows, joined_rows
 from norewind.streams.table.formats import DICT_FORMAT, FORMATS, ReadOptions
+from norewind.streams.table.row_outlook import KNOWN_FUTURE, number_or_truth
 
 FIRST_ROWS = 100
 # How many fields are converted at a time, since lists of fields take far more memory than arrays of numbers.
@@ -34,7 +34,7 @@ class RowReader:
         columns: the names of all columns, known after `read_header` or `first_rows`.
         getters: for each of them, the function that returns its value in a parsed row.
         conversion: how rows are converted to numbers; set by the stream.
-        only_planned: whether all rows that are left in the source are planned ones, without targets.
+        only_planned: whether all remaining rows of the source are planned ones, without targets.
 
     Raises:
         StreamError: one of the options is invalid.
@@ -55,6 +55,7 @@ class RowReader:
         self._source, self._read_options = source, read_options
         self._planned = read_options.known_future
         self._targets, self._horizon, self.only_planned = [], 0, False
+        self._reads_ahead = False
         self.file_format = FORMATS[read_options.format](read_options)
         self._format = FORMATS[DICT_FORMAT](read_options) if source.has_rows else self.file_format
 
@@ -80,14 +81,32 @@ class RowReader:
             raise self._error(line, f"{problem}. Fix the header") from None
         self._source.drop([line])
 
-    def plan(self, targets: Sequence[str], horizon: int) -> None:
+    def plan(self, targets: Sequence[str], horizon: int, *, ahead: bool) -> None:
         """Set what rows are planned for, if there are planned columns.
 
         Args:
             targets: the names of the targets.
-            horizon: how many rows ahead to read.
+            horizon: how many rows ahead they are forecast.
+            ahead: whether to read the planned columns ahead.
         """
         self._targets, self._horizon = list(targets), horizon
+        self._reads_ahead = ahead and bool(self._planned)
+
+    def carries_plans(self, rows: Sequence[Any]) -> bool:
+        """Return whether each row is sent with what is known of the next ones, which are then not read ahead.
+
+        Args:
+            rows: the first rows.
+
+        Raises:
+            StreamError: the source cannot be read ahead, and none of these rows says what is known of the next ones.
+        """
+        is_sent = any(isinstance(row, dict) and KNOWN_FUTURE in row for row in rows)
+        if self._planned and not (is_sent or self._source.reads_ahead):
+            example = f'"{KNOWN_FUTURE}": [{{"{self._planned[0]}": 1.5}}]'
+            why = f"rows of {self._source.name} are not read ahead, so each has to say what is known of the next ones"
+            raise StreamError(f"known_future: {why}, as in {example}.")
+        return bool(self._planned) and is_sent
 
     def first_rows(self) -> list[Any]:
         """Return the first good rows, at least one, and name the columns. The rows stay in the source for `take`."""
@@ -108,6 +127,8 @@ class RowReader:
         return rows
 
     def _columns_of(self, rows: list[Any]) -> list[str]:
+        if self._planned:  # of the next rows
+            rows = [{name: row[name] for name in row if name != KNOWN_FUTURE} for row in rows]
         try:
             return self._format.columns(rows)
         except BadRow as problem:
@@ -137,31 +158,31 @@ class RowReader:
         """
         self._source.set_timeout(timeout)
         parts = [self.conversion.none]
-        left = self._count_past(count) if self._planned else count
+        left = self._count_past(count) if self._reads_ahead else count
         ended_by = None
         try:
             while left and (records := self._source.peek(min(left, self._batch))):
                 try:
                     rows, passed = self._next(records)
                     parts.append(rows)
-                    # What can be taken before a plan is counted in records, of which some are blank.
-                    left -= passed if self._planned else len(rows.values)
+                    # The number that can be taken counts records, some of which are blank.
+                    left -= passed if self._reads_ahead else len(rows.values)
                     self._batch = min(2 * self._batch, max(1, BATCH_FIELDS // len(self.columns)))
                 except BadRow as problem:
-                    # One of them is unusual, so it is approached in ever smaller batches.
+                    # One of them is unusual: approach it in smaller and smaller batches.
                     self._batch = max(1, len(records) // 2)
                     if len(records) == 1:
                         self._skip(records[0], problem)
                         self._source.drop(records)
-                        left -= 1 if self._planned else 0
+                        left -= 1 if self._reads_ahead else 0
         except StreamError as error:
             ended_by = error
         return joined_rows(parts[1:] or parts), ended_by
 
     def _count_past(self, count: int) -> int:
-        """Return how many of the next records can be taken: the rows that they are forecast to are known, or none come.
+        """Return how many of the next records can be taken: those with known rows ahead; at the end, all with targets.
 
-        Rows at the end of a source that have no targets are only planned. They are left there.
+        Rows without targets at the end of a source are only planned. They stay there.
         """
         size = count + self._horizon
         while True:
@@ -184,14 +205,19 @@ class RowReader:
                 return place
         return None
 
-    def plan_ahead(self) -> np.ndarray:
-        """Return the values of the planned columns in the next rows, as far as they are known (rows, columns)."""
+    def plan_ahead(self) -> np.ndarray | None:
+        """Return the values of the planned columns in the next rows, as far as they are known (rows, columns).
+
+        None if they are not read ahead.
+        """
+        if not self._reads_ahead:
+            return None
         records, _ = self._source.read_ahead(self._horizon)
         rows = [self._numbers(record, self._planned, missing=True) for record in records]
         return np.array([row for row in rows if row], np.float64).reshape(-1, len(self._planned))
 
     def _numbers(self, record: Any, names: Sequence[str], *, missing: bool = False) -> list[float]:
-        """Return the numbers of a record in some columns; none if it is no good row.
+        """Return the numbers of a record in some columns; none if it is not a good row.
 
         Args:
             record: the record.
@@ -202,7 +228,7 @@ class RowReader:
             return []
         try:
             row = self._parsed([record], self.columns)[0]
-            found = [_number_or_truth(self.getters[name](row)) for name in names]
+            found = [number_or_truth(self.getters[name](row)) for name in names]
         except BadRow:
             return []
         return [number for number in found if missing or number == number]
@@ -264,9 +290,10 @@ class RowReader:
         Raises:
             BadRow: the row cannot be written to a file, or cannot be read back.
         """
+        plan = {KNOWN_FUTURE: row[KNOWN_FUTURE]} if self._planned and KNOWN_FUTURE in row else {}
         try:
             row, text = self.file_format.write(row, self.columns)
-            line = text.encode()
+            row, line = row | plan, text.encode()
         except RecursionError:
             raise BadRow("it is nested too deeply") from None
         except UnicodeEncodeError:
@@ -293,7 +320,3 @@ class RowReader:
 
     def _error(self, record: Any, problem: str) -> StreamError:
         return StreamError(f"{self._source.name}, {self._source.location(record)} is bad: {problem}.")
-
-
-def _number_or_truth(value: Any) -> float:
-    return boolean_of(value) if can_read(boolean_of, value) else number_of(value)

@@ -75,8 +75,24 @@ def plain(value: Any) -> Any:
     raise StreamError(f"a row holds a {type(value).__name__}, which is not a number, text, time or None: convert it.")
 
 
-def iterate_rows(data: Any) -> Iterator[dict[str, Any]]:
+def index_times(index: Any) -> tuple[str, Iterable[Any]] | None:
+    """Return a pandas index of times as a column: its name, or "time", and its values; None for any other index.
+
+    Args:
+        index: the index of a frame or a series.
+    """
+    kind = type(index).__name__
+    if kind not in ("DatetimeIndex", "PeriodIndex"):
+        return None
+    return str(index.name or "time"), index.to_timestamp() if kind == "PeriodIndex" else index
+
+
+def iterate_rows(data: Any, *, index: bool = True) -> Iterator[dict[str, Any]]:
     """Iterate over the rows of a pandas or Polars frame or series, an array, or any iterable of rows.
+
+    Args:
+        data: the rows.
+        index: whether the times in the index of a pandas frame are a column too.
 
     Raises:
         StreamError: the data is not a collection of rows.
@@ -90,7 +106,11 @@ def iterate_rows(data: Any) -> Iterator[dict[str, Any]]:
     if hasattr(data, "itertuples"):  # pandas
         names = [str(name) for name in data.columns]
         _check_names(names)
-        return (as_row(dict(zip(names, values, strict=True))) for values in data.itertuples(index=False, name=None))
+        rows = (dict(zip(names, values, strict=True)) for values in data.itertuples(index=False, name=None))
+        times = index_times(data.index) if index else None
+        if times is None or times[0] in names:
+            return map(as_row, rows)
+        return (as_row({times[0]: time} | row) for time, row in zip(times[1], rows, strict=True))
     if isinstance(data, bytes) or not isinstance(data, Iterable):
         kinds = "a data frame, an array or an iterable of dicts"
         raise StreamError(f"rows must be {kinds}, not a {type(data).__name__}. To read a file, pass its path.")

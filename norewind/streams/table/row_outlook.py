@@ -1,10 +1,11 @@
-"""The outlook of a row: what is known in advance of the rows that are to be forecast from it."""
+"""The outlook of a row: what is known in advance about the rows that are forecast from it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from norewind.streams.stream import BadRow, StreamError
 from norewind.streams.table.calendar_entries import (
     ENTRIES,
     Entry,
@@ -13,21 +14,23 @@ from norewind.streams.table.calendar_entries import (
     wall_clock,
     write_calendar,
 )
-from norewind.streams.table.columns import DAY, KEPT_TIMES
+from norewind.streams.table.columns import DAY, KEPT_TIMES, at, boolean_of, can_read, number_of
 
-# The farthest that times are followed into the future.
+# How far into the future times are continued.
 MAX_YEARS = 20
+# The entry of a row that holds what is known in advance of the next rows, where these are not read ahead.
+KNOWN_FUTURE = "@known_future"
 
 
 class Outlook(NamedTuple):
-    """What is known in advance of later rows.
+    """What is known in advance about later rows.
 
     The outlook of a row has one block for the row itself and one for each step: the calendar entries of that row, and
     its values in the columns that are known in advance.
 
     Attributes:
         entries: the calendar entries.
-        country: whose holidays count, if `holiday` is one of the entries.
+        country: the country of the holidays, if `holiday` is one of the entries.
         columns: the columns that are known in advance.
     """
 
@@ -76,11 +79,11 @@ class Outlook(NamedTuple):
 
 
 def plans_of(own: np.ndarray, ahead: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Return what is planned at each of consecutive rows, for itself and for each step (rows, 1 + steps, columns).
+    """Return the planned values of consecutive rows, each with those of the rows ahead (rows, 1 + steps, columns).
 
     Args:
         own: the planned columns of the rows (rows, columns).
-        ahead: those of the rows after them, as far as they are known.
+        ahead: the planned columns of the following rows, as far as they are known.
         steps: the steps, in rows ahead.
 
     >>> plans_of(np.array([[1.0], [2.0]]), np.array([[3.0]]), np.array([1, 2]))[:, :, 0].tolist()
@@ -91,15 +94,108 @@ def plans_of(own: np.ndarray, ahead: np.ndarray, steps: np.ndarray) -> np.ndarra
     return values[np.arange(len(own))[:, None] + np.concatenate([[0], steps])]
 
 
-def outlook_of(times: Sequence[Any], country: str | None = None, columns: Sequence[str] = ()) -> Outlook:
-    """Return the outlook of a table.
+def sent_plan(row: Any, columns: Sequence[str]) -> np.ndarray | None:
+    """Return the planned columns of the next rows, if a row was sent with them (rows, columns).
+
+    Args:
+        row: the row. If it holds a plan, it is a dict, and the plan a list with a dict for each of the next rows.
+        columns: the planned columns.
+
+    Returns:
+        The values, NaN where one is missing; None if the row was sent without a plan.
+
+    Raises:
+        BadRow: the plan has another form.
+
+    >>> sent_plan({"load": 5, "@known_future": [{"price": 3}, {}]}, ["price"]).tolist()
+    [[3.0], [nan]]
+    """
+    sent = row.get(KNOWN_FUTURE) if isinstance(row, dict) else None
+    if sent is None:
+        return None
+    if not isinstance(sent, list) or not all(isinstance(each, dict) for each in sent):
+        raise BadRow(f"{KNOWN_FUTURE!r} must be a list with an object for each of the next rows")
+    try:
+        values = [[number_or_truth(at(each, name)) for name in columns] for each in sent]
+    except BadRow as problem:
+        raise BadRow(f"{KNOWN_FUTURE!r}: {problem}") from None
+    return np.array(values, np.float64).reshape(-1, len(columns))
+
+
+def plan_from(
+    rows: Iterable[dict[str, Any]], outlook: Outlook, clock: str | None, times: Sequence[Any] | None
+) -> np.ndarray:
+    """Return the planned columns of the next rows (rows, columns).
+
+    Args:
+        rows: the next rows in order, with at least these columns, and perhaps with their times.
+        outlook: what is known in advance.
+        clock: the column of times, if there is one.
+        times: the expected times of these rows, if they are known.
+
+    Raises:
+        StreamError: no columns are known in advance, a row is bad or lacks one of them, or the first row is not the
+            next one.
+    """
+    rows = list(rows)
+    if not outlook.columns:
+        raise StreamError("no columns are known in advance: name them when the model is made (known_future=).")
+    if absent := [name for name in outlook.columns if any(at(row, name) is None for row in rows[:1])]:
+        raise StreamError(f"known_future: the first row has no value of {absent[0]!r}.")
+    if rows and clock in rows[0] and times and wall_clock(rows[0][clock]) != wall_clock(times[0]):
+        raise StreamError(f"known_future: the next row is that of {times[0]}, but the first is of {rows[0][clock]}.")
+    try:
+        plan = sent_plan({KNOWN_FUTURE: rows}, outlook.columns)
+    except BadRow as problem:
+        raise StreamError(f"{problem}.") from None
+    assert plan is not None
+    return plan
+
+
+def number_or_truth(value: Any) -> float:
+    """Return a number or a boolean as a number; NaN if it is missing.
+
+    Raises:
+        BadRow: it is something else.
+    """
+    return boolean_of(value) if can_read(boolean_of, value) else number_of(value)
+
+
+def followed_plans(
+    own: np.ndarray, plan: np.ndarray, sent: Sequence[np.ndarray | None], steps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the planned values of consecutive rows, each of which may come with a new plan; see `plans_of`.
+
+    Args:
+        own: the planned columns of the rows (rows, columns).
+        plan: the plan before these rows: the columns of the first of them and of the rows after it.
+        sent: the plan that each row was sent with; None to keep the earlier one.
+        steps: the steps, in rows ahead.
+
+    Returns:
+        The plans (rows, 1 + steps, columns), and the plan after the last row.
+
+    >>> plans, after = followed_plans(np.array([[1.0]]), np.array([[9.0], [2.0]]), [None], np.array([1, 2]))
+    >>> plans[:, :, 0].tolist(), after.tolist()
+    ([[1.0, 2.0, nan]], [[2.0]])
+    """
+    found = np.full((len(own), 1 + len(steps), own.shape[1]), np.nan)
+    for place, new in enumerate(sent):
+        plan = (plan[1:] if new is None else new)[: steps[-1]]
+        known = steps <= len(plan)
+        found[place, 0] = own[place]
+        found[place, 1:][known] = plan[steps[known] - 1]
+    return found, plan
+
+
+def calendar_outlook(times: Sequence[Any], country: str | None = None) -> Outlook:
+    """Return the outlook of a table without columns that are known in advance: its calendar.
 
     Args:
         times: the times of the first rows, as they were sent.
-        country: whose holidays count; None for no holidays.
-        columns: the columns that are known in advance.
+        country: the country of the holidays; None for no holidays.
     """
     entries = entries_for([wall_clock(time) for time in times])
     if country and "weekday" in entries:
         entries.append("holiday")
-    return Outlook(tuple(entries), country, tuple(columns))
+    return Outlook(tuple(entries), country)

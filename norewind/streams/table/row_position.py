@@ -1,9 +1,11 @@
 """The position of a stream of rows: what its columns are, and what is known of their values."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 
 from norewind.streams.position import (
     Count,
@@ -13,7 +15,7 @@ from norewind.streams.position import (
     damaged_position_error,
 )
 from norewind.streams.table.calendar_entries import Entry
-from norewind.streams.table.columns import CATEGORIES, KEPT_TIMES, MAX_NUMBER, Kind
+from norewind.streams.table.columns import KEPT_TIMES, MANY_CATEGORIES, MAX_NUMBER, Kind
 
 # In positions None stands for NaN, which JSON does not have.
 SavedNumber = Annotated[float, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
@@ -35,7 +37,7 @@ class RowPosition(SourcePosition):
     targets: ColumnNames
     kinds: dict[str, Kind]
     cycles: dict[str, list[str]]
-    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=CATEGORIES)]]
+    categories: dict[str, Annotated[list[str], msgspec.Meta(max_length=MANY_CATEGORIES)]]
     clock: str | None
     times: Annotated[list[str | int | float | None], msgspec.Meta(max_length=KEPT_TIMES)]
     statistics: list[SavedColumn]
@@ -43,6 +45,8 @@ class RowPosition(SourcePosition):
     messages: MessagesPosition | None = None
     calendar: tuple[Entry, ...] = ()
     plan: tuple[list[SavedNumber | None], ...] = ()
+    carries_plans: bool = False
+    wide: tuple[str, ...] = ()
 
 
 def check_row_position(position: Any, same: dict[str, Any]) -> None:
@@ -63,3 +67,32 @@ def check_row_position(position: Any, same: dict[str, Any]) -> None:
         raise damaged_position_error("its kinds or cycles do not match its columns")
     if position["clock"] not in ([] if position["times"] else [None]) + names or len(set(names)) < len(names):
         raise damaged_position_error("its clock is not one of its columns, or two columns have the same name")
+
+
+def optional_fields(plan: np.ndarray, *, carried: bool, wide: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a position that only some streams have.
+
+    Args:
+        plan: the planned columns of the next rows (rows, columns).
+        carried: whether rows are sent with plans.
+        wide: the columns of categories that have many inputs.
+    """
+    rows = [[None if value != value else value for value in row] for row in plan.tolist()]
+    fields = {"carries_plans": carried, "wide": list(wide), "plan": rows}
+    return {name: value for name, value in fields.items() if value}
+
+
+def saved_plan(position: dict[str, Any], columns: int) -> np.ndarray:
+    """Return the plan of a saved position (rows, columns), with NaN for missing values.
+
+    Args:
+        position: the position, which `check_row_position` has accepted.
+        columns: the number of planned columns.
+
+    Raises:
+        StreamError: the plan has another number of columns.
+    """
+    plan = position.get("plan", ())
+    if any(len(row) != columns for row in plan):
+        raise damaged_position_error("its plan does not match its columns")
+    return np.array(plan, np.float64).reshape(len(plan), columns)

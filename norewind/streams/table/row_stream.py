@@ -18,8 +18,8 @@ from norewind.streams.table.conversion import Conversion, Key, Rows
 from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.moment import Moment, one_by_one
 from norewind.streams.table.parsing import RowReader
-from norewind.streams.table.row_outlook import Outlook, outlook_of
-from norewind.streams.table.row_position import check_row_position
+from norewind.streams.table.row_outlook import KNOWN_FUTURE, Outlook, calendar_outlook
+from norewind.streams.table.row_position import check_row_position, optional_fields, saved_plan
 from norewind.streams.table.scaling import PREVIEW, SeriesStatistics, TableLayout, latest_scales
 
 UNREAD_POSITION = init_position("rows")
@@ -33,7 +33,7 @@ class RowStream(SourceStream):
         source: the source of the rows. It is closed with the stream.
         read_options: how they are read, by default as CSV with a header. Blank lines are ignored.
         inputs: the names of the input columns, by default all that hold numbers or booleans in the first 100 rows,
-            except row counters and times. Text is read as categories: the first 16 that appear are distinguished.
+            except row counters and times. Text is read as categories (see `write_category`).
             Times become the hour of the day, the day of the week and the time since the previous row, where these
             vary in the first rows. Values inside JSON objects and lists have names such as sensor.temp and axes.0.
         targets: the names of the target columns, by default the numbers among the inputs.
@@ -56,7 +56,7 @@ class RowStream(SourceStream):
         known: the indices in it of the latest known targets.
         steps, horizon: the numbers of rows ahead to forecast, and the largest of them.
         clock: the column of times; None if there is none.
-        outlook: what is known in advance of later rows; it comes last in the inputs.
+        outlook: what is known in advance about later rows; it comes last in the inputs.
 
     Raises:
         StreamError: the columns or options cannot be used, or the source does not match the position.
@@ -93,11 +93,10 @@ class RowStream(SourceStream):
             self.steps = scaling.steps_of(horizon, steps)
             self.horizon, self._source = self.steps[-1], source
             self._reader, self._read_options = RowReader(source, read_options), read_options
-            self._standardise = standardise
             self.inputs, self.targets = list(inputs or []), list(targets or [])
-            self._copied = list(copy)
+            self._copied, self._standardise = list(copy), standardise
             self.outlook = Outlook()
-            self._plan: list[list[float | None]] = []  # of the rows after the latest one
+            self._plan = np.zeros((0, len(read_options.known_future)))  # of the next rows
             self.ignored: dict[str, str] = {}
             self.warning: str | None = None
             self._latest_times: deque[Any] = deque(maxlen=KEPT_TIMES)
@@ -112,6 +111,7 @@ class RowStream(SourceStream):
         """Choose the columns by the first rows."""
         self._reader.read_header()
         rows = self._reader.first_rows()
+        self._carries_plans = self._reader.carries_plans(rows)
         first = {name: list(map(get, rows)) for name, get in self._reader.getters.items() if name != self.key}
         seen = {name: infer_kind(values) for name, values in first.items()}
         seen |= {name: seen[name]._replace(why_unused="not in the value") for name in seen.keys() & MESSAGE_COLUMNS}
@@ -130,6 +130,8 @@ class RowStream(SourceStream):
         choice, classes = self._check_columns(seen), self._read_options.classes
         used = dict.fromkeys([*self.inputs, *self.targets])
         self.kinds = {name: choice.kind(name, seen[name], classes=classes) for name in used}
+        texts = [name for name, kind in self.kinds.items() if kind == "category" and name not in self.targets]
+        self._wide = [name for name in texts if self.key is None and columns.has_many_values(first[name])]
         self._cycles = {name: columns.varying(first[name]) for name in self.inputs if self.kinds[name] == "time"}
         self.ignored = {name: why_ignored or seen[name].why_unused for name in seen if name not in self.kinds}
         self.clock = next((name for name, column in seen.items() if column.kind == "time"), None)
@@ -138,9 +140,9 @@ class RowStream(SourceStream):
         if clock is not None and columns.are_sorted(first[clock]):
             self.periods = columns.periods_of(first[clock])
             if self._read_options.calendar and self.horizon:
-                self.outlook = outlook_of(first[clock], self._read_options.holidays)
+                self.outlook = calendar_outlook(first[clock], self._read_options.holidays)
                 if self.outlook.entries and clock in self._cycles:
-                    self._cycles[clock] = []  # the calendar says more than the cycles of the latest row
+                    self._cycles[clock] = []  # the calendar is more informative than the cycles of the latest row
         elif clock is not None:
             self.warning = (
                 f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
@@ -148,7 +150,9 @@ class RowStream(SourceStream):
             )
         self.outlook = self.outlook._replace(columns=planned)
         if self._read_options.holidays and "holiday" not in self.outlook.entries:
-            raise StreamError("holidays: the table has no column of even times, at most a day apart. Leave it out.")
+            raise StreamError(
+                "holidays: the table has no column of evenly spaced times, at most a day apart. Leave holidays out."
+            )
         choice.check_planned(planned, self.kinds)
         self._choose()
         self._series = scaling.init_series(self.layout)
@@ -172,7 +176,10 @@ class RowStream(SourceStream):
         def inputs_of(*kinds: Kind) -> list[int]:
             return [index[name] for name in self.inputs if self.kinds[name] in kinds]
 
-        numbers, times, targets = inputs_of("number", "boolean"), inputs_of("time"), [index[n] for n in self.targets]
+        numbers, times = inputs_of("number", "boolean"), inputs_of("time")
+        targets = [index[name] for name in self.targets]
+        texts = [name for name in self.inputs if self.kinds[name] == "category"]
+        sizes = {name: columns.MANY_CATEGORIES if name in self._wide else columns.CATEGORIES for name in texts}
         self._reader.conversion = Conversion(
             self._reader.getters,
             self.kinds,
@@ -182,6 +189,8 @@ class RowStream(SourceStream):
             gaps=len(times),
             key=None if self.key is None else Key(self.key, *self.shard),
             has_calendar=bool(self.outlook.entries),
+            planned=self.outlook.columns,
+            sizes={name: size for name, size in sizes.items() if name not in self.targets},
         )
         # The time since the previous row is an additional column, after those of the table.
         gaps = [len(index) + place for place, cycles in enumerate(self._cycles.values()) if "gap" in cycles]
@@ -191,7 +200,7 @@ class RowStream(SourceStream):
             steps=_array(self.steps),
             numbers=_array([*numbers, *gaps]),
             targets=_array(targets),
-            categories=_array(inputs_of("category")),
+            categories=_array([index[name] for name in texts]),
             cycles=_array([column for column, _ in cycles]),
             periods=np.array([period for _, period in cycles], np.float64),
             times=_array(times),
@@ -200,9 +209,10 @@ class RowStream(SourceStream):
             classes=self._read_options.classes,
             before=self._read_options.previous_targets and self.horizon == 0,
             planned=_array([index[name] for name in self.outlook.columns]),
+            category_inputs=_array([sizes[name] for name in texts]),
             with_scales=self._read_options.with_scales and self.horizon > 0 and set(targets) <= set(numbers),
         )
-        self._reader.plan(self.targets, self.horizon)
+        self._reader.plan(self.targets, self.horizon, ahead=not self._carries_plans)
         self.width = self.layout.width + (1 + len(self.steps)) * self.outlook.width
         if not self.width:
             raise StreamError(f"the inputs {', '.join(self.inputs)} are all constant times. Choose other inputs.")
@@ -220,7 +230,9 @@ class RowStream(SourceStream):
         self._cycles, self.clock = position["cycles"], position["clock"]
         options = self._read_options
         self.outlook = Outlook(tuple(position.get("calendar", ())), options.holidays, options.known_future)
-        self._plan = list(position.get("plan", ()))
+        self._plan = saved_plan(position, len(options.known_future))
+        self._carries_plans = position.get("carries_plans", False) or not self._source.reads_ahead
+        self._wide = list(position.get("wide", ()))
         self._latest_times.extend(position["times"])
         self._choose()
         self._reader.conversion.restore(position["categories"])
@@ -233,14 +245,15 @@ class RowStream(SourceStream):
             # The start of another source (see `restart_position`), which may have its columns in another order.
             self._series = scaling.init_series(self.layout)._replace(statistics=self._series.statistics)
             self._latest_times.clear()
-            self._plan = []
+            self._plan = self._plan[:0]
             self._reader.read_header()
         self._check_columns(dict.fromkeys(self._reader.columns, InferredKind("number")))
 
     @property
     def used_columns(self) -> list[str]:
         """The names of all columns whose values are read."""
-        others = [name for name in (self.clock, self.key) if name is not None]
+        plan = KNOWN_FUTURE if self.outlook.columns else None
+        others = [name for name in (self.clock, self.key, plan) if name is not None]
         return list(dict.fromkeys([*self.kinds, *others, *self._copied]))
 
     @property
@@ -274,7 +287,7 @@ class RowStream(SourceStream):
             statistics=scaling.saved_statistics(self._series),
             waiting=latest_scales(self._series, self.horizon or 1),
             **({"calendar": list(self.outlook.entries)} if self.outlook.entries else {}),
-            **({"plan": list(self._plan)} if self._plan else {}),
+            **optional_fields(self._plan, carried=self._carries_plans, wide=self._wide),
         )
 
     def scales_ahead(self, rows: int) -> np.ndarray:
@@ -304,9 +317,7 @@ class RowStream(SourceStream):
             if self._source.progress.start == UNREAD_POSITION and self.shard[1] == 1:
                 raise self._reader.too_short_error()
             return self._source.progress.end()
-        is_planned = self.outlook.columns and len(rows.values)
-        ahead = self._reader.plan_ahead() if is_planned else np.zeros((0, len(self.outlook.columns)))
-        return self._samples(rows, self._copies(rows), ahead)
+        return self._samples(rows, self._copies(rows), self._reader.plan_ahead() if len(rows.values) else None)
 
     def take_row(self, row: dict[str, Any]) -> Samples:
         """Return a row that is not in the source as the next sample.
@@ -322,14 +333,13 @@ class RowStream(SourceStream):
         """
         rows = self._reader.take_row(row)
         self._source.progress.note_returned(len(rows.values), None)
-        return self._samples(rows, None, self._moment.plan_after_next(self.outlook))
+        return self._samples(rows, None)
 
-    def _samples(self, rows: Rows, copied: np.ndarray | None, ahead: np.ndarray) -> Samples:
-        """Return rows as samples, with what is planned for the rows after them."""
-        scaled, named = self._moment.scaled(self.layout, self.outlook, rows, ahead), self._named(rows.values)
+    def _samples(self, rows: Rows, copied: np.ndarray | None, ahead: np.ndarray | None = None) -> Samples:
+        """Return rows as samples, with what is planned for the rows after them if it was read ahead."""
+        plans, self._plan = self._moment.plans(self.layout, rows, ahead)
+        scaled, named = self._moment.scaled(self.layout, self.outlook, rows, plans), self._named(rows.values)
         self._latest_times.extend(map(columns.as_time, rows.times[-KEPT_TIMES:]))
-        if self.outlook.columns and len(rows.values):
-            self._plan = [[None if value != value else value for value in row] for row in ahead.tolist()]
         return Samples(*scaled, lines=rows.lines, copied=copied, named=named, times=rows.times_as_text(self.clock))
 
     @property
@@ -348,7 +358,7 @@ class RowStream(SourceStream):
     def moment(self) -> Moment:
         """Return what the next row depends on after the last row returned; it does not change with the stream."""
         copied = SeriesStatistics(*(part.copy() for part in self._series))
-        return Moment(copied, tuple(self._latest_times), list(self._plan))
+        return Moment(copied, tuple(self._latest_times), self._plan)
 
     def peek(self, rows: Sequence[dict[str, Any]], moment: Moment | None = None) -> Samples:
         """Return each of the rows as a sample, as if it were the next row. The stream does not change.
@@ -362,8 +372,9 @@ class RowStream(SourceStream):
         """
         moment = moment or self._moment
         parsed, _ = self._reader.conversion.convert(self._reader.from_dicts(rows), None, new=False)
-        ahead, parts = moment.plan_after_next(self.outlook), one_by_one(parsed) if self.outlook.width else [parsed]
-        scaled = [moment.scaled(self.layout, self.outlook, part, ahead, mode=PREVIEW) for part in parts]
+        parts = one_by_one(parsed) if self.outlook.width else [parsed]
+        planned = [(part, moment.plans(self.layout, part)[0]) for part in parts]
+        scaled = [moment.scaled(self.layout, self.outlook, *each, mode=PREVIEW) for each in planned]
         joined = map(np.concatenate, zip(*scaled, strict=True)) if len(scaled) > 1 else scaled[0]
         named = np.full(len(parsed.values), len(self.classes)) if self._read_options.classes else None
         return Samples(*joined, copied=self._copies(parsed), named=named, times=parsed.times_as_text(self.clock))
@@ -384,15 +395,6 @@ class RowStream(SourceStream):
         return self._series.statistics[0, scaling.LATEST, self.layout.targets]
 
     def unknown_ahead(self) -> list[str]:
-        """Return the inputs that future rows will have, but whose values are neither forecast nor known from time."""
+        """Return the inputs of future rows whose values are neither forecast nor known in advance."""
         known = {*self.targets, *self.outlook.columns}
         return [name for name in self.inputs if name not in known and self.kinds[name] != "time"]
-
-    def future_inputs(self, targets: np.ndarray, step: int) -> np.ndarray:
-        """Return the inputs of a future row. Columns other than targets keep their values, and times continue.
-
-        Args:
-            targets: the assumed targets of that row.
-            step: how many rows ahead it is.
-        """
-        return self._moment.future_inputs(self.layout, self.outlook, targets, step)

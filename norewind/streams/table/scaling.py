@@ -13,6 +13,7 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import StreamError
+from norewind.streams.table.category_inputs import write_category
 from norewind.streams.table.column_statistics import (
     COUNT,
     FIRST,
@@ -40,8 +41,8 @@ LEARN, PREVIEW, EXTRAPOLATE = range(3)
 class TableLayout(NamedTuple):
     """How the columns in use become inputs and targets.
 
-    The inputs are, in this order: the numbers; the categories, each as a group of 0s and 1s; the cycles of times, each
-    as cosine and sine; and with `before`, the latest targets of the previous rows.
+    The inputs are, in this order: the numbers; the categories, each as a group (see `write_category`); the cycles of
+    times, each as cosine and sine; and with `before`, the latest targets of the previous rows.
 
     Attributes:
         columns: the number of columns: those in use, followed by the time since the previous row for each of `times`.
@@ -58,6 +59,7 @@ class TableLayout(NamedTuple):
         classes: whether the targets are classes, which are not standardised.
         before: whether the latest targets of the previous rows are inputs too.
         planned: the columns that are known in advance.
+        category_inputs: the number of inputs of each of `categories`.
         with_scales: whether the last inputs say by what the targets among the inputs are standardised: see `SCALES`.
     """
 
@@ -74,14 +76,14 @@ class TableLayout(NamedTuple):
     classes: bool
     before: bool
     planned: np.ndarray = np.zeros(0, np.int64)
+    category_inputs: np.ndarray = np.zeros(0, np.int64)
     with_scales: bool = False
 
     @property
     def width(self) -> int:
         """The number of inputs in a row."""
-        before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
-        scales = len(self.targets) * SCALES if self.with_scales else 0
-        return len(self.numbers) + CATEGORIES * len(self.categories) + 2 * len(self.cycles) + before + scales
+        of_targets = len(self.targets) * ((CATEGORIES if self.classes else 1) * self.before + SCALES * self.with_scales)
+        return len(self.numbers) + int(self.category_inputs.sum()) + 2 * len(self.cycles) + of_targets
 
 
 class SeriesStatistics(NamedTuple):
@@ -220,8 +222,8 @@ def scale_rows(
         slots: the series that each row belongs to; by default, all belong to the first.
         mode: `LEARN` to add the rows to the statistics, `PREVIEW` to treat each row as an alternative next one, or
             `EXTRAPOLATE` to scale the rows without changing the statistics.
-        plans: what is planned at each row for itself and for later rows (rows, rows ahead, planned columns). They are
-            replaced by inputs; a missing value becomes the latest one of its column.
+        plans: the planned values of each row and of later rows (rows, rows ahead, planned columns). They are replaced
+            by inputs; a missing value becomes the latest one of its column.
 
     Returns:
         The first six fields of `Samples`.
@@ -319,12 +321,11 @@ def write_inputs(layout, known, row, x):
     for column in layout.numbers:
         x[place] = input_of(layout, known, row, column)
         place += 1
-    for column in layout.categories:
+    for k in range(len(layout.categories)):
         # Categories have no mean.
-        value = filled(known, row, column, True) if layout.fill_with_latest else row[column]
-        for category in range(CATEGORIES):
-            x[place] = 1.0 if value == category else 0.0
-            place += 1
+        column, size = layout.categories[k], layout.category_inputs[k]
+        write_category(filled(known, row, column, True) if layout.fill_with_latest else row[column], size, x, place)
+        place += size
     for k in range(len(layout.cycles)):
         value = filled(known, row, layout.cycles[k], layout.fill_with_latest)
         angle = 2 * math.pi * (value % layout.periods[k]) / layout.periods[k]

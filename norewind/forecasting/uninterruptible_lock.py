@@ -1,8 +1,8 @@
-"""A guard around the state of a model: one thread at a time, and changes that Ctrl-C cannot cut in half."""
+"""A lock for the state of a model: one thread at a time, and no change is interrupted by Ctrl-C."""
 
 import threading
 
-# The functions of `signal` itself convert their arguments to enums, which takes a row 25 µs.
+# The functions of `signal` itself convert their arguments to enums, which would cost 25 µs per row.
 from _signal import getsignal, signal  # pyright: ignore[reportMissingImports]
 from collections.abc import Callable
 from functools import wraps
@@ -10,26 +10,25 @@ from signal import SIGINT
 from typing import Any
 
 
-class Guard:
-    """A lock that also holds back Ctrl-C, as a context manager. In its block, the state of a model may change.
+class UninterruptibleLock:
+    """A reentrant lock that also defers Ctrl-C, as a context manager.
 
-    Threads wait for each other. Ctrl-C is handled at the end of the block, so its changes are made completely. A block
-    may contain others, and a copy of a guard is a new one.
+    Ctrl-C is handled at the end of the outermost block, so changes made inside are complete. A copy is a new lock.
 
-    >>> with Guard():
+    >>> with UninterruptibleLock():
     ...     print("Ctrl-C would be handled after this line")
     Ctrl-C would be handled after this line
     """
 
     def __init__(self):
-        self.lock = threading.RLock()
-        # Of the main thread, in which Python handles signals.
+        self.thread_lock = threading.RLock()
+        # The state of the main thread, in which Python handles signals.
         self._blocks = 0
         self._before: Any = None
         self._interrupt: tuple | None = None
 
     def __enter__(self) -> None:
-        # The handler comes before the lock and goes after it, so that Ctrl-C never leaves the lock taken.
+        # The handler is installed before the lock is taken and removed after its release: Ctrl-C never leaves it taken.
         if threading.current_thread() is threading.main_thread():
             if self._blocks == 0:
                 before = getsignal(SIGINT)
@@ -38,11 +37,11 @@ class Guard:
                     self._before = before
                     signal(SIGINT, self._note)
             self._blocks += 1
-        self.lock.acquire()
+        self.thread_lock.acquire()
 
     def _note(self, *interrupt: Any) -> None:
         """Handle Ctrl-C: later while this thread holds the lock, otherwise now."""
-        if self.lock._is_owned():  # pyright: ignore[reportAttributeAccessIssue]
+        if self.thread_lock._is_owned():  # pyright: ignore[reportAttributeAccessIssue]
             self._interrupt = interrupt
             return
         try:
@@ -56,33 +55,33 @@ class Guard:
         is_main = threading.current_thread() is threading.main_thread()
         self._blocks -= is_main
         is_last = is_main and self._blocks == 0
-        self.lock.release()
+        self.thread_lock.release()
         if is_last and self._before is not None:
             signal(SIGINT, self._before)
             if self._interrupt is not None:
                 self._before(*self._interrupt)
 
     def __reduce__(self) -> tuple:
-        return Guard, ()
+        return UninterruptibleLock, ()
 
 
 def locked(method: Callable) -> Callable:
-    """Decorate a method of an object with a `_guard`, so that one thread at a time is in such methods."""
+    """Decorate a method of an object with a `_lock`, so that only one thread at a time runs such methods."""
 
     @wraps(method)
     def with_lock(self: Any, *arguments: Any, **options: Any) -> Any:
-        with self._guard.lock:
+        with self._lock.thread_lock:
             return method(self, *arguments, **options)
 
     return with_lock
 
 
 def uninterrupted(method: Callable) -> Callable:
-    """Decorate a method of an object with a `_guard` that makes a change, or a short calculation, completely."""
+    """Decorate a method of an object with a `_lock` that Ctrl-C must not interrupt."""
 
     @wraps(method)
-    def with_guard(self: Any, *arguments: Any, **options: Any) -> Any:
-        with self._guard:
+    def without_interruption(self: Any, *arguments: Any, **options: Any) -> Any:
+        with self._lock:
             return method(self, *arguments, **options)
 
-    return with_guard
+    return without_interruption
