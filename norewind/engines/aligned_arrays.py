@@ -28,5 +28,5 @@ def aligned_copy(array: np.ndarray) -> np.ndarray:
     if array.ctypes.data % ALIGNMENT == 0:
         return array
     copy = aligned_array(np.empty, array.shape, array.dtype)
-    copy[:] = array
+    copy[...] = array
     return copy

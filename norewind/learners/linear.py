@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from norewind.core.checks import ModelError
+from norewind.engines.aligned_arrays import aligned_array, aligned_copy
 from norewind.engines.kernels import kernel
 from norewind.engines.vector_math import (
     SIDE_BY_SIDE,
@@ -179,9 +180,9 @@ def init_linear(plan: LinearPlan, models: Sequence[Linear], inputs: int, targets
         one = [np.eye(1, padded(j + 1), j)[0] for j in range(len(prior))]
         factors += plan.groups * [*one, np.pad(prior, (0, width - len(prior)))]
     return LinearRun(
-        np.zeros(ring * (1 + plan.groups) * widths.sum()),
-        np.concatenate(factors),
-        np.zeros(outputs * widths.sum()),
+        aligned_array(np.zeros, (ring * (1 + plan.groups) * int(widths.sum()),), np.float64),
+        aligned_copy(np.concatenate(factors)),
+        aligned_array(np.zeros, (outputs * int(widths.sum()),), np.float64),
         np.ones((len(models), outputs)),
         np.ones((len(models), plan.groups)),
         np.zeros(1, np.int64),

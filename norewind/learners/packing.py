@@ -253,7 +253,7 @@ class PackedLearner(Learner):
         return program(vectors, *placed)
 
     def _learn(self, layout: PackedLayout, vectors: Vectors, x: Tree, target: Tree, latest: Tree = None):
-        """Learn from a sample. The loss is NaN if any number is not finite: one more number would take longer to read."""
+        """Learn from a sample. The loss is NaN if a number is not finite: one more number would take longer to read."""
         new, estimate, finite = self._update.step(layout.unpack(vectors), x, target, latest, nonfinite="report")
         assert finite is not None
         loss = jnp.where(finite, estimate.loss, jnp.nan)

@@ -26,9 +26,11 @@ MANY_OUTPUTS, MODELS_FOR_MANY_OUTPUTS = (
         Linear(32, 0.9998, season=1),
     ),
 )
+# With a small budget, models of the past of the targets see at most this many rows of the other inputs.
+FEW_OTHERS = 16
 
 
-def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
+def linear_models(inputs: int, outputs: int, own: int, *, few: bool = False) -> list[Linear]:
     """Choose linear models: few and many lags, forgetting quickly and slowly, of values and of changes.
 
     The lags of the targets are divided by their number only, whatever other inputs there are.
@@ -37,6 +39,7 @@ def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
         inputs: the number of inputs.
         outputs: the number of outputs of all steps.
         own: how many of the inputs are the latest targets.
+        few: whether to see at most `FEW_OTHERS` rows of the other inputs, which takes less time.
     """
     chosen = MODELS if outputs <= MANY_OUTPUTS else MODELS_FOR_MANY_OUTPUTS
     found = []
@@ -44,5 +47,6 @@ def linear_models(inputs: int, outputs: int, own: int) -> list[Linear]:
         # With many other inputs, only some of the models can afford to see them.
         is_first = model.spread == 1 and not model.differences and not model.season
         others = max(int(is_first), model.lags // inputs) if inputs > own else 0
+        others = min(others, FEW_OTHERS) if few and own else others
         found.append(model._replace(lags=max(1, model.lags // own) if own else 0, others=others))
     return list(dict.fromkeys(found))

@@ -96,11 +96,12 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         members = [one._replace(learner=FirstInputs(one.learner, shape.inputs)) for one in members]
         ahead = OutlookLearner(shape.inputs, shape.targets, shape.steps, shape.known, shape.outlook)
         members.append(Member(ahead, ahead.init(), ahead.names))
+    sizes = shape.inputs, len(shape.steps) * shape.targets, len(shape.known)
     learner = NumberMixture(
         shape.inputs,
         shape.targets,
         steps=shape.steps,
-        models=linear_models(shape.inputs, len(shape.steps) * shape.targets, len(shape.known)),
+        models=linear_models(*sizes, few=budget < LINEAR_MICROSECONDS),
         members=members,
         known=shape.known,
         gaussian=gaussian,

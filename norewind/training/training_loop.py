@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from msgspec.structs import asdict
 
-from norewind.core.trees import Tree, concatenate_trees, copy_arrays, floats_norm
+from norewind.core.trees import Tree, align_arrays, concatenate_trees, copy_arrays, floats_norm
 from norewind.errors import Diverged
 from norewind.learners.learner import BaseLearner, Forecasts, Learner
 from norewind.scoring.divergence import DETECTION_SAMPLES, DivergenceDetector
@@ -80,7 +80,7 @@ class Training:
         self.folder = folder
         entries = saved.entries if saved else {}
         # A copy, since some learners modify the run in place.
-        self.run = saved.restore(run) if saved else copy_arrays(run)
+        self.run = align_arrays(saved.restore(run) if saved else copy_arrays(run))
         self.tally = Tally(**entries.get("tally", {}))
         self.divergence = DivergenceDetector(**entries.get("divergence", {}))
         self.weights = MemberWeights(**entries.get("weights", {}))

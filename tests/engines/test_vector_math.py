@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from norewind.core.trees import align_arrays
+from norewind.engines.aligned_arrays import ALIGNMENT
 from norewind.engines.kernels import kernel
 from norewind.engines.vector_math import (
     SIDE_BY_SIDE,
@@ -39,3 +41,12 @@ def test_vectors_side_by_side_give_the_same_bits_as_one_by_one(blocks):
         compute(*arrays[:2], length, *factors, arrays[2])
         found.append([part.tobytes() for part in arrays])
     assert found[0] == found[1]
+
+
+def test_arrays_of_a_restored_run_are_aligned():
+    memory = np.arange(1001, dtype=np.float64)
+    tree = {"whole": memory, "shifted": memory[1:], "number": np.array(3.0), "none": np.zeros((0, 2))}
+    aligned = align_arrays(tree)
+    assert all(leaf.ctypes.data % ALIGNMENT == 0 for name, leaf in aligned.items() if name != "none")
+    assert all(np.array_equal(aligned[name], leaf) for name, leaf in tree.items())
+    assert align_arrays(aligned)["shifted"] is aligned["shifted"]

@@ -17,7 +17,7 @@ from norewind.learners.past_values import FIRST_ROWS
 from norewind.learners.regrets import allowed_after, huber_loss
 from norewind.learners.rescaling import MOST_GROWTH
 from norewind.learners.seasons import init_seasons, observe_row
-from norewind.learners.series_models import linear_models
+from norewind.learners.series_models import FEW_OTHERS, linear_models
 from norewind.streams.table.column_statistics import MIN_VALUES
 from norewind.testing import check_learner
 
@@ -385,6 +385,15 @@ def test_models_of_many_columns_have_fewer_lags():
         (168, 8),
     ]
     assert {(model.lags, model.others) for model in linear_models(200, 1, 0)} == {(0, 1), (0, 0)}
+
+
+def test_a_small_budget_limits_the_rows_of_other_inputs_but_not_of_the_targets():
+    chosen, few = linear_models(2, 1, 1), linear_models(2, 1, 1, few=True)
+    assert [model.lags for model in few] == [model.lags for model in chosen]
+    assert max(model.others for model in chosen) == 84
+    assert max(model.others for model in few) == FEW_OTHERS
+    assert linear_models(2, 2, 2, few=True) == linear_models(2, 2, 2)  # all inputs are targets
+    assert linear_models(2, 1, 0, few=True) == linear_models(2, 1, 0)  # there is nothing but other inputs
 
 
 @pytest.mark.parametrize("scale", [1, 10_000])
