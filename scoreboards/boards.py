@@ -5,9 +5,9 @@ from pathlib import Path
 
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import read_records
-from scoreboards import calgary, classes, dsof, nab
+from scoreboards import calgary, classes, dsof, intervals, nab
 
-BOARDS = {board.name: board for board in (dsof.BOARD, classes.BOARD, nab.BOARD, calgary.BOARD)}
+BOARDS = {board.name: board for board in (dsof.BOARD, intervals.BOARD, classes.BOARD, nab.BOARD, calgary.BOARD)}
 
 
 def quotes(results: Path) -> Iterator[tuple[str, str]]:

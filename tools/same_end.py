@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from norewind.fleets.store import KEYS, Store
+from norewind.fleets.store import KEYS, KeyStore
 from norewind.storage.checkpoint import checkpoints, read
 from norewind.training.log import METRICS, PREDICTIONS, read_log
 
@@ -29,7 +29,7 @@ def difference(run: Path, first: Path) -> str | None:
 
 
 def _keys_of(run: Path) -> dict[bytes, bytes]:
-    store = Store(run, None, write=False)
+    store = KeyStore(run, None, write=False)
     found = dict(store.all())
     store.close()
     return found

@@ -70,7 +70,7 @@ def watch(shared: mmap.mmap) -> None:
     during(norewind.cli.train_session, "train_shards", 6, 6)
     during(norewind.cli.train_session, "draw_curves", 7, 7)
     during(norewind.storage.checkpoint, "_write", 1, 0, byte=1)
-    during(norewind.fleets.store.Store, "write", 1, 0, byte=1)
+    during(norewind.fleets.store.KeyStore, "write", 1, 0, byte=1)
     during(norewind.serving.late_labels.LateLabels, "save", 1, 0, byte=1)
 
 

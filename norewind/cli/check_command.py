@@ -275,11 +275,11 @@ def _resume_problems(folder: Path, settings: Settings, latest: "SavedRun") -> It
 
 def _key_problems(folder: Path, fleet: object, samples: int) -> Iterator[Problem]:
     from norewind.fleets.fleet import Fleet
-    from norewind.fleets.store import KEYS, Store
+    from norewind.fleets.store import KEYS, KeyStore
 
     assert isinstance(fleet, Fleet)
     try:
-        with closing(Store(folder, fleet.slots.layout, write=False)) as store:
+        with closing(KeyStore(folder, fleet.slots.layout, write=False)) as store:
             names, damaged = store.verify(samples)
             for problem in damaged:
                 yield Problem(

@@ -10,7 +10,7 @@ from threading import Lock
 
 import numpy as np
 
-from norewind.fleets.store import KEYS, MAX_SAMPLES, Store
+from norewind.fleets.store import KEYS, MAX_SAMPLES, KeyStore
 from norewind.storage.checkpoint import DamagedError
 
 # When slots run out, at least one in this many resident keys is moved to disk, so that this happens rarely.
@@ -52,7 +52,7 @@ class Slots:
         self._free: list[int] = []
         self._oldest = self._written = 0
         self._folder: Path | None = None
-        self._store: Store | None = None
+        self._store: KeyStore | None = None
         self._files = ExitStack()
         self.has_readers = False
         self._published: dict[bytes, np.ndarray] = {}
@@ -63,13 +63,13 @@ class Slots:
         return len(self._slot_of)
 
     @property
-    def store(self) -> Store:
+    def store(self) -> KeyStore:
         """The store of keys on disk; by default, a temporary folder that is removed at the end."""
         if self._store is None:
             if self._folder is None:
                 temporary = tempfile.TemporaryDirectory(prefix="norewind-fleet-")
                 self._folder = Path(self._files.enter_context(temporary))
-            self._store = Store(self._folder, self.layout)
+            self._store = KeyStore(self._folder, self.layout)
             self._files.callback(self._store.close)
         return self._store
 
@@ -95,7 +95,7 @@ class Slots:
         self._folder = folder
         self._oldest = self._written = samples
         if samples:
-            Store(folder, self.layout, write=False).close()  # raises an error if the keys are missing
+            KeyStore(folder, self.layout, write=False).close()  # raises an error if the keys are missing
         if samples or (folder / KEYS).exists():
             self.store.forget_after(samples)
 
@@ -267,7 +267,7 @@ class FleetRecords:
 
     def __init__(self, slots: Slots, folder: Path):
         self._slots = slots
-        self._store = Store(folder, slots.layout, write=False)
+        self._store = KeyStore(folder, slots.layout, write=False)
         self.fresh = slots.fresh
         slots.has_readers = True
 

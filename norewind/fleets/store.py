@@ -55,7 +55,7 @@ class KeyErrors(NamedTuple):
     mean: float
 
 
-class Store:
+class KeyStore:
     """The runs of keys on disk.
 
     Args:

@@ -110,7 +110,7 @@ def forecast_next_rows(
         settings: the settings of the run.
         training: the run, which is not changed.
         rows: the number of rows, which `check_rows` has accepted.
-        known_future: what is known in advance of these rows; None for what the stream says.
+        known_future: what is known in advance about these rows; None to use the plan of the stream.
 
     Raises:
         StreamError: `known_future` does not fit; see `plan_from`.
@@ -124,7 +124,7 @@ def forecast_next_rows(
         return Forecast(_entries(training, [{"forecast": name, "probability": share} for name, share in classes]))
     assert isinstance(score, RowScore)
     rows, stream = rows or score.horizon, training.windowed.rows
-    origin = Origin(learner, score, stream, training.run_so_far(), stream.moment())
+    origin = ForecastOrigin(learner, score, stream, training.run_so_far(), stream.moment())
     if known_future is not None:
         plan = plan_from(known_future, stream.outlook, stream.clock, stream.times_ahead(1))
         origin = origin.planned(plan)
@@ -141,8 +141,8 @@ def forecast_next_rows(
     return Forecast(entries, score.columns, means, deviations, recent, warning, score.levels, bounds, times)
 
 
-class Origin(NamedTuple):
-    """What forecasts are made from, after the latest row.
+class ForecastOrigin(NamedTuple):
+    """The state of a run after its latest row, from which forecasts are made.
 
     Attributes:
         learner, score, stream: of the run.
@@ -156,8 +156,8 @@ class Origin(NamedTuple):
     run: Any
     moment: Moment
 
-    def planned(self, plan: np.ndarray) -> "Origin":
-        """Return the same moment, as if something else had been known in advance.
+    def planned(self, plan: np.ndarray) -> "ForecastOrigin":
+        """Return the same origin, as if something else had been known in advance.
 
         Args:
             plan: the planned columns of the next rows.
@@ -188,7 +188,7 @@ class Origin(NamedTuple):
         return scales[made_at, :, 0], scales[made_at, :, 1]
 
 
-def _bounds(origin: Origin, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+def _bounds(origin: ForecastOrigin, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     """Return the bounds of forecasts, by row, bound and target: beyond the horizon, those of its last row, widened."""
     score, rows = origin.score, len(means)
     horizon = score.horizon
@@ -226,7 +226,7 @@ def _entries(training: Training, values: list[dict[str, Any]]) -> list[dict[str,
     return [{"for": training.received + step, **time, "step": step, **value} for step, (time, value) in rows]
 
 
-def _means_and_deviations(origin: Origin, rows: int, *, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
+def _means_and_deviations(origin: ForecastOrigin, rows: int, *, standardise: bool) -> tuple[np.ndarray, np.ndarray]:
     """Forecast numbers directly up to the horizon, then from the forecasts."""
     learner, score, run = origin.learner, origin.score, origin.run
     horizon, width = score.horizon, len(score.columns)

@@ -53,7 +53,7 @@ def style_of(data: Any, samples: int, rows: int | None = None) -> FrameStyle | N
 
 
 def as_timed_row(row: Any, training: Training | None, style: FrameStyle | None) -> Row:
-    """Convert a row to a dict by column, with its time if times are the index of frames: its label, or the next time.
+    """Convert a row to a dict by column. If frames have times as their index, add its own label or the next time.
 
     Args:
         row: a dict by column, a row of a data frame, or a vector.

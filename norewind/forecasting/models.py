@@ -80,7 +80,7 @@ class Forecaster(ForecastingModel):
 
         Args:
             rows: the number of rows.
-            known_future: what is known in advance of these rows: a frame, or dicts by column, with the columns that
+            known_future: what is known in advance about these rows: a frame, or dicts by column, with the columns that
                 the setting `known_future` names. By default, what the model was told when it learned.
 
         Returns:
@@ -168,7 +168,7 @@ class Forecaster(ForecastingModel):
         Returns:
             One entry per row, like those of `forecast`.
         """
-        return self._ahead("deviation", rows)
+        return self.values_ahead("deviation", rows)
 
     def intervals(self, rows: int = 1) -> list[Any]:
         """Return the intervals of the forecasts of the next rows, one for each level of the setting `interval`.
@@ -185,9 +185,15 @@ class Forecaster(ForecastingModel):
         """
         if not self.settings.interval:
             raise SettingsError("this model has no intervals: make it with interval=0.9, or several levels.")
-        return self._ahead("interval", rows)
+        return self.values_ahead("interval", rows)
 
-    def _ahead(self, entry: str, rows: int) -> list[Any]:
+    def values_ahead(self, entry: str, rows: int) -> list[Any]:
+        """Return one entry of the forecasts of the next rows, like those of `forecast`.
+
+        Args:
+            entry: `"forecast"`, `"deviation"` or `"interval"`.
+            rows: the number of rows.
+        """
         return [self._value(each[entry]) for each in self.entries_ahead(rows)]
 
     @uninterrupted
@@ -197,7 +203,7 @@ class Forecaster(ForecastingModel):
 
         Args:
             rows: the number of rows.
-            known_future: what is known in advance of them; see `forecast`.
+            known_future: what is known in advance about them; see `forecast`.
             warn: whether to warn about rows beyond the horizon.
         """
         check_rows(self.settings, rows)
@@ -319,6 +325,16 @@ def _flat(forecasts: dict[str, Any]) -> dict[str, float]:
     if not all(isinstance(part, dict) for part in forecasts.values()):
         return forecasts
     return {f"{column} +{step}": value for step, part in forecasts.items() for column, value in part.items()}
+
+
+def settings_of(wrapper: Any) -> dict[str, Any]:
+    """Return the settings of the model inside an object for another library (River, scikit-learn, sktime).
+
+    Args:
+        wrapper: the object, with `method`, `budget`, `seed` and `settings` as attributes.
+    """
+    budget = {"budget": wrapper.budget} if wrapper.method == "auto" else {}
+    return {"method": wrapper.method, "seed": wrapper.seed, **budget, **(wrapper.settings or {})}
 
 
 def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:

@@ -56,9 +56,8 @@ class _RiverModel:
             # Sorted, so that the result does not depend on the order of the features.
             self._names = sorted(x) or [NOTHING]
             inputs = [*self._names, *([TARGET] if self.target_is_input else [])]
-            chosen = {"method": self.method, "seed": self.seed, "bad": "skip"}
-            chosen |= {"budget": self.budget} if self.method == "auto" else {}
-            self._model = self.model_class(inputs=inputs, **self.model_options, **chosen, **(self.settings or {}))
+            chosen = {"bad": "skip", **models.settings_of(self)}
+            self._model = self.model_class(inputs=inputs, **self.model_options, **chosen)
         self._model.learn_one({**self._row(x), **more})
 
     def _learn_number(self, x: Features, y: float, predict: Callable[[], Sequence[float]]) -> None:
@@ -161,7 +160,7 @@ class RiverForecaster(_RiverModel, BaseForecaster):
     def _forecasts(self, horizon: int) -> Sequence[float]:
         """Return the forecasts of the model. They are kept until it learns."""
         if len(self._kept_forecasts) < horizon:
-            values = [None] * horizon if self._model is None else self._model._ahead("forecast", horizon)
+            values = [None] * horizon if self._model is None else self._model.values_ahead("forecast", horizon)
             self._kept_forecasts = [self._latest if value is None else value for value in values]
         return self._kept_forecasts[:horizon]
 

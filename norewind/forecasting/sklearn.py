@@ -37,12 +37,15 @@ class _StreamEstimator(BaseEstimator):
         self.seed = seed
         self.settings = settings
 
+    def _forget(self) -> None:
+        for name in ("model_", "classes_"):
+            if hasattr(self, name):
+                delattr(self, name)
+
     def _learn(self, X: Any, y: np.ndarray, model_class: type) -> Self:
         """Learn from checked rows, with a new model unless there is one."""
         if not hasattr(self, "model_"):
-            chosen = {"method": self.method, "seed": self.seed, **(self.settings or {})}
-            chosen |= {"budget": self.budget} if self.method == "auto" else {}
-            self.model_ = model_class(TARGET, horizon=0, inputs=list(_row(X[0])), **chosen)
+            self.model_ = model_class(TARGET, horizon=0, inputs=list(_row(X[0])), **models.settings_of(self))
         self.model_.fit({**_row(x), TARGET: target} for x, target in zip(X, y.tolist(), strict=True))
         return self
 
@@ -64,7 +67,7 @@ class StreamRegressor(RegressorMixin, _StreamEstimator):
             X: the inputs, by row and column.
             y: the target of each row.
         """
-        self.__dict__.pop("model_", None)
+        self._forget()
         return self.partial_fit(X, y)
 
     def partial_fit(self, X: Any, y: Any) -> Self:
@@ -103,8 +106,7 @@ class StreamClassifier(ClassifierMixin, _StreamEstimator):
             X: the inputs, by row and column.
             y: the class of each row.
         """
-        for name in ("model_", "classes_"):
-            self.__dict__.pop(name, None)
+        self._forget()
         return self.partial_fit(X, y)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:

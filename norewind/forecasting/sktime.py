@@ -71,10 +71,8 @@ class StreamForecaster(BaseForecaster):
         super().__init__()
 
     def _fit(self, y: pd.DataFrame, X: Any = None, fh: Any = None) -> Self:
-        chosen = {"method": self.method, "seed": self.seed, **(self.settings or {})}
-        chosen |= {"budget": self.budget} if self.method == "auto" else {}
         names = [f"y{place}" for place in range(y.shape[1])]
-        self.model_ = models.Forecaster(names, self.horizon, inputs=names, **chosen)
+        self.model_ = models.Forecaster(names, self.horizon, inputs=names, **models.settings_of(self))
         return self._learn(y)
 
     def _update(self, y: pd.DataFrame, X: Any = None, update_params: bool = True) -> Self:
@@ -98,7 +96,7 @@ class StreamForecaster(BaseForecaster):
         """Return the entry of each of the rows ahead that were asked for."""
         steps = np.asarray(fh.to_relative(self.cutoff), int)
         names = self._get_varnames()
-        rows = self.model_._ahead(entry, int(steps.max()))
+        rows = self.model_.values_ahead(entry, int(steps.max()))
         rows = [[row] if len(names) == 1 else [*row.values()] for row in rows]
         values = np.array(rows, np.float64)[steps - 1]
         return pd.DataFrame(values, index=fh.to_absolute_index(self.cutoff), columns=names)

@@ -13,7 +13,7 @@ from norewind.core.run import NonFiniteError, Run, nonfinite_error
 from norewind.core.trees import Tree
 from norewind.learners.horizon import check_same_length, check_steps, is_not_forecast, upcoming_forecasts
 from norewind.learners.keyed.keyed_program import KeyedProgram
-from norewind.learners.learner import Forecasts, RowLearner
+from norewind.learners.learner import Forecasts, WrappingLearner
 from norewind.learners.online import OnlineLearner
 from norewind.learners.packing import PackedLearner
 
@@ -44,7 +44,7 @@ class AheadRun(NamedTuple):
         return f"AheadRun(samples={self.samples}, up to {len(self.xs)} pending rows, {self.run!r})"
 
 
-class AheadLearner(RowLearner):
+class AheadLearner(WrappingLearner):
     """A network that forecasts rows, with one output per step and target.
 
     At every row it learns from the latest row whose targets have all arrived, with the state
@@ -226,15 +226,6 @@ class AheadLearner(RowLearner):
     def reset(self, run: AheadRun) -> AheadRun:
         xs, outputs, samples = (np.zeros_like(part) for part in (run.xs, run.outputs, run.samples))
         return AheadRun(self.learner.reset(run.run), xs, np.full_like(run.targets, np.nan), outputs, samples)
-
-    def carry(self, run: AheadRun) -> Tree:
-        return self.learner.carry(run.run)
-
-    def report(self, run: AheadRun) -> dict[str, float]:
-        return self.learner.report(run.run)
-
-    def chunk_size(self, run: AheadRun) -> int:
-        return self.learner.chunk_size(run.run)
 
     def _forecast_targets(self, known: np.ndarray, seen: int) -> np.ndarray:
         """Replace targets that no earlier row has forecast with NaN."""

@@ -107,7 +107,11 @@ class BayesMixture:
         return out
 
     def weights(self, run: BayesMixtureRun) -> np.ndarray:
-        """Return the weights of the experts."""
+        """Return the weights of the experts.
+
+        Args:
+            run: the run.
+        """
         return np.exp(run.log_weights)
 
     def _checked(self, losses: ArrayLike) -> np.ndarray:
@@ -150,7 +154,8 @@ def learn_weights(log_weights, losses, switching):
             total += np.exp(posterior[i] - largest)
         loss = -(largest + np.log(total))
         for i in range(experts):
-            log_weights[i] = min(posterior[i] + loss, 0.0)
+            # Not `posterior[i] + loss`, in which a large loss would hide the logarithm of the total.
+            log_weights[i] = min(posterior[i] - largest - np.log(total), 0.0)
     if switching > 0 and experts > 1:
         for i in range(experts):
             passed_on = switching / (experts - 1) * -np.expm1(log_weights[i])

@@ -31,7 +31,7 @@ class CalibratedRun(NamedTuple):
     rows: np.ndarray
 
 
-class Calibrated(RowLearner):
+class CalibratedLearner(RowLearner):
     """Calibrates another learner of classes: multiplies its outputs by factors that are learned online.
 
     The factor of each forecast and step follows Newton's method on the log-loss, which is convex in it, row by row: it

@@ -104,7 +104,7 @@ def chunk_is_finite(before: Run, after: Run, results: Tree) -> jax.Array:
     return all_finite((results, after.params, after.carry)) & state_is_finite & latest_state_is_finite(before, after)
 
 
-class Symbols:
+class SymbolCheck:
     """A check of symbols and labels against the sizes that a model's cell declares, and against its loss.
 
     It is made before the compiled loop runs: compiled code cannot raise, and an index beyond the end of an array would

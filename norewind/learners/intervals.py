@@ -10,12 +10,10 @@ import numpy as np
 from norewind.core.checks import ModelError
 from norewind.core.losses import log_variance
 from norewind.core.run import NonFiniteError, nonfinite_error
-from norewind.core.trees import Tree
 from norewind.engines.kernels import kernel
-from norewind.learners.explanation import Explanation
 from norewind.learners.horizon import upcoming_forecasts
 from norewind.learners.keyed.keyed_program import KeyedProgram
-from norewind.learners.learner import Forecasts, RowLearner
+from norewind.learners.learner import Forecasts, RowLearner, WrappingLearner
 
 # How far a threshold moves per row. For forecasts h rows ahead, it is divided by √h.
 GAIN = 0.05
@@ -70,7 +68,7 @@ class IntervalRun(NamedTuple):
     state: IntervalState
 
 
-class IntervalLearner(RowLearner):
+class IntervalLearner(WrappingLearner):
     """A learner of rows whose forecasts have intervals, with bounds on how often targets miss them.
 
     Each interval has two bounds, a number of deviations sinh(u) away from the forecast. The deviation is the one that
@@ -111,6 +109,7 @@ class IntervalLearner(RowLearner):
         if not all(0 < level < 1 for level in levels):
             raise ModelError(f"IntervalLearner: levels must be between 0 and 1, not {list(levels)}.")
         self.learner, self.steps, self.window = learner, learner.steps, learner.window
+        self.member_names = learner.member_names
         self.parts = 1 + gaussian
         self.outputs = len(self.steps) * targets
         ahead = np.maximum(1, np.array(self.steps, np.int64))
@@ -208,22 +207,6 @@ class IntervalLearner(RowLearner):
         run.state.waiting[:] = np.nan
         run.state.rows[:] = 0
         return IntervalRun(self.learner.reset(run.run), run.state)
-
-    def carry(self, run: IntervalRun) -> Tree:
-        return self.learner.carry(run.run)
-
-    def report(self, run: IntervalRun) -> dict[str, float]:
-        return self.learner.report(run.run)
-
-    @property
-    def member_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.learner.member_names
-
-    def explain(self, run: IntervalRun) -> Explanation | None:
-        return self.learner.explain(run.run)
-
-    def chunk_size(self, run: IntervalRun) -> int:
-        return self.learner.chunk_size(run.run)
 
 
 @kernel

@@ -34,10 +34,18 @@ class LearnerFolder(Protocol):
         ...
 
     def at_end(self, do: Callable[[], None]) -> None:
-        """Register a function to call when the folder is left."""
+        """Register a function to call when the folder is left.
+
+        Args:
+            do: the function.
+        """
 
     def before_checkpoints(self, do: Callable[[int], None]) -> None:
-        """Register a function to call with the number of samples before each checkpoint is written."""
+        """Register a function to call with the number of samples before each checkpoint is written.
+
+        Args:
+            do: the function.
+        """
 
 
 @register_pytree_node_class
@@ -126,6 +134,9 @@ class BaseLearner(ABC):
         """Return the part of a run that summarises the past in a gradient estimate; most learners have none.
 
         Its norm is reported in the metrics.
+
+        Args:
+            run: the run.
         """
         return ()
 
@@ -133,6 +144,9 @@ class BaseLearner(ABC):
         """Return numbers that the gradient estimate reports about itself (`Estimator.report`); most learners have none.
 
         They are written to the metrics.
+
+        Args:
+            run: the run.
         """
         return {}
 
@@ -156,7 +170,11 @@ class BaseLearner(ABC):
         return []
 
     def chunk_size(self, run: Tree) -> int:
-        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop promptly."""
+        """Return a good chunk size: large enough to hide the cost of a call, small enough to stop promptly.
+
+        Args:
+            run: a run, of which only the size matters.
+        """
         return 1_000
 
     def keep_in(self, folder: LearnerFolder, samples: int) -> None:  # noqa: B027 (most learners keep nothing)
@@ -238,7 +256,7 @@ class RowLearner(Learner):
         """
 
     def replan(self, run: Tree, x: np.ndarray) -> tuple[Tree, np.ndarray]:
-        """Make the forecasts of the latest row again, as if more or something else had been known in advance there.
+        """Make the forecasts of the latest row again, as if something else had been known in advance at that time.
 
         Args:
             run: the run, which stays unchanged.
@@ -252,3 +270,33 @@ class RowLearner(Learner):
             ModelError: this learner knows nothing in advance.
         """
         raise ModelError(f"{type(self).__name__} knows nothing in advance.")
+
+
+class WrappingLearner(RowLearner):
+    """Abstract base class of learners around another learner, to which they leave what they do not change.
+
+    Attributes:
+        learner: the other learner.
+    """
+
+    learner: Any
+
+    def inner_run(self, run: Tree) -> Tree:
+        """Return the run of the other learner.
+
+        Args:
+            run: the run of this learner.
+        """
+        return run.run
+
+    def carry(self, run: Tree) -> Tree:
+        return self.learner.carry(self.inner_run(run))
+
+    def report(self, run: Tree) -> dict[str, float]:
+        return self.learner.report(self.inner_run(run))
+
+    def explain(self, run: Tree) -> "Explanation | None":
+        return self.learner.explain(self.inner_run(run))
+
+    def chunk_size(self, run: Tree) -> int:
+        return self.learner.chunk_size(self.inner_run(run))

@@ -16,7 +16,7 @@ from norewind.core.estimator import Estimate, Estimator
 from norewind.core.run import Run, Update, explain_call_error, nonfinite_error, nonfinite_leaf
 from norewind.core.trees import Tree, floats_norm, key_from_numbers, key_numbers, without_weak_types
 from norewind.errors import Diverged
-from norewind.learners.chunks import Symbols, chunk_is_finite, gradients_persist, loop_of, scan_some
+from norewind.learners.chunks import SymbolCheck, chunk_is_finite, gradients_persist, loop_of, scan_some
 from norewind.learners.keyed.keyed_program import KeyedProgram
 from norewind.learners.learner import Learner
 
@@ -96,7 +96,7 @@ class OnlineLearner(Learner):
         self.compiled_forward = jax.jit(partial(forward_samples, update))
         self.compiled_reset = jax.jit(update.reset)
         self.compiled_report = update.estimator.report and jax.jit(update.estimator.report)
-        self.symbols = Symbols(update.estimator.model)
+        self.symbols = SymbolCheck(update.estimator.model)
 
     def init(self, params: Tree, state: Tree, key: jax.Array) -> Run:
         """Start a run.

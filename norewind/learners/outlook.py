@@ -140,17 +140,17 @@ class OutlookLearner(Learner):
         return copied, forecasts
 
     def replan(self, run: OutlookRun, x: np.ndarray) -> tuple[OutlookRun, np.ndarray]:
-        """Explain the rows ahead again, as if something else had been known of them at the latest row.
+        """Predict the rows ahead again, as if something else had been known about them at the latest row.
 
         Args:
             run: the run, which stays unchanged.
             x: the inputs of the latest row.
 
         Returns:
-            A run with this explanation, and what it changes in each forecast made at that row.
+            A run with these predictions, and the change of each forecast made at that row.
         """
         place, waiting = (int(run.second.rows[0]) - 1) % len(run.waiting), run.waiting.copy()
-        explain_steps(tuple(self.plan), model_at(LinearPlan(*self.plan.first), run.first, 0), x, waiting[place])
+        predict_steps(tuple(self.plan), model_at(LinearPlan(*self.plan.first), run.first, 0), x, waiting[place])
         return run._replace(waiting=waiting), waiting[place] - run.waiting[place]
 
     def forecast_parts(self, run: OutlookRun) -> list[ForecastParts]:
@@ -267,7 +267,7 @@ def _scan_rows(plan, arrays, xs, targets, made):
             now[k] = x[plan.known[k]] if arrived else np.nan
         linear_row(first_plan, 0, regression, first.rows[0], features, now, blank)
         first.rows[0] += 1
-        explain(regression, features, explained)
+        predict_targets(regression, features, explained)
         for k in range(own):
             inputs[k] = x[plan.known[k]] - explained[k] if is_known else 0.0
         for i in range(len(plan.others)):
@@ -275,7 +275,7 @@ def _scan_rows(plan, arrays, xs, targets, made):
         for e in range(made.shape[1]):
             linear_row(second_plan, e, model_at(second_plan, second, e), row, inputs, errors, made[t, e])
         ahead = waiting[row % len(waiting)]
-        explain_steps(plan, regression, x, ahead)
+        predict_steps(plan, regression, x, ahead)
         for e in range(made.shape[1]):
             for i in range(len(ahead)):
                 made[t, e, i] += ahead[i]
@@ -283,8 +283,8 @@ def _scan_rows(plan, arrays, xs, targets, made):
 
 
 @kernel
-def explain_steps(plan, regression, x, ahead):
-    """Write what the regression says of the rows ahead of a row; NaN where the outlook is not known.
+def predict_steps(plan, regression, x, ahead):
+    """Write the predictions of the regression for the rows ahead of a row; NaN where the outlook is not known.
 
     Args:
         plan: the fields of an `OutlookPlan`.
@@ -299,13 +299,13 @@ def explain_steps(plan, regression, x, ahead):
     for s in range(len(ahead) // own):
         begin = plan.start + (1 + s) * width
         is_known_ahead = write_outlook(plan.places, x[begin : begin + width], features) and is_known
-        explain(regression, features, explained)
+        predict_targets(regression, features, explained)
         for k in range(own):
             ahead[s * own + k] = explained[k] if is_known_ahead else np.nan
 
 
 @kernel
-def explain(regression: LinearModel, features, explained):
+def predict_targets(regression: LinearModel, features, explained):
     """Write the prediction of each target by the regression on the outlook.
 
     Args:

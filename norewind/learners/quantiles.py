@@ -5,16 +5,15 @@ from typing import Any
 import numpy as np
 
 from norewind.core.checks import ModelError
-from norewind.core.trees import Tree
 from norewind.learners.explanation import Explanation, ForecastPart
 from norewind.learners.intervals import IntervalLearner, IntervalRun
-from norewind.learners.learner import Forecasts, RowLearner
+from norewind.learners.learner import Forecasts, RowLearner, WrappingLearner
 
 # The farthest forecast, in standard deviations. No target of a standardised column is farther.
 FARTHEST = 100.0
 
 
-class QuantileLearner(RowLearner):
+class QuantileLearner(WrappingLearner):
     """Forecasts a quantile of each target: the forecast of another learner, shifted by a tracker of its errors.
 
     The tracker is the lower bound of an interval of `IntervalLearner`, below which a share of `quantile` of the targets
@@ -50,11 +49,8 @@ class QuantileLearner(RowLearner):
         # A single bound, the lower one of an interval.
         self.learner.plan = self.learner.plan._replace(tails=np.array([quantile]))
         self.quantile, self.steps, self.window = quantile, learner.steps, learner.window
+        self.member_names = learner.member_names
         self.outputs = len(self.steps) * targets
-
-    @property
-    def member_names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.learner.member_names
 
     def init(self, run: Any) -> IntervalRun:
         """Start from a run of the learner of means.
@@ -107,14 +103,8 @@ class QuantileLearner(RowLearner):
     def reset(self, run: IntervalRun) -> IntervalRun:
         return self.learner.reset(run)
 
-    def carry(self, run: IntervalRun) -> Tree:
-        return self.learner.carry(run)
-
-    def report(self, run: IntervalRun) -> dict[str, float]:
-        return self.learner.report(run)
-
-    def chunk_size(self, run: IntervalRun) -> int:
-        return self.learner.chunk_size(run)
+    def inner_run(self, run: IntervalRun) -> IntervalRun:
+        return run
 
 
 def pinball(errors: np.ndarray, quantile: float) -> np.ndarray:

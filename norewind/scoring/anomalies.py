@@ -11,7 +11,7 @@ A row is compared with the past in four ways. The rarest of the four counts, wit
 - the mean of the latest 16 values, as a distance from the mean of all values, compared with earlier distances;
 - the mean of the latest 64 values, likewise;
 - the value, if it is outside the range of all earlier values. The next of n values is outside with a probability of
-  2 / (n + 1), and the less likely the further.
+  2 / (n + 1), which decreases with the distance from the range.
 
 Earlier errors and distances are counted in a histogram of their logarithms, where old ones slowly fade. Beyond the
 twenty largest, their distribution is continued as a power law. After a row rarer than one in a hundred the detector
@@ -27,17 +27,17 @@ import numpy as np
 from norewind.engines.kernels import kernel
 
 # The bins of a histogram, how many there are for each factor of e, and the logarithm at which the first one begins.
-BINS, PER_FACTOR, LOWEST = 1400, 10, -70.0
+BINS, BINS_PER_E, LOWEST_LOG = 1400, 10, -70.0
 # The number of rows in which the weight of a count falls to 1/e.
-FADING = 10_000.0
+FADING_ROWS = 10_000.0
 # The number of largest counts from which the tail is continued.
-TAIL = 20.0
+TAIL_COUNT = 20.0
 # The numbers of latest values in the two means.
-LATEST = (16, 64)
+MEAN_LENGTHS = (16, 64)
 # How fast the probability of a value falls with its distance from the range of earlier values, in ranges.
-FALL = 10.0
+RANGE_POWER = 10.0
 # The number of rows before any score, the probability below which a rest begins, and its number of rows.
-FIRST, UNUSUAL, REST = 50, 0.01, 100
+MIN_ROWS, REST_PROBABILITY, REST_ROWS = 50, 0.01, 100
 # Errors below this number of standard deviations, and distances below this share of the range, count as equal.
 MIN_SIZE = 1e-6
 # The smallest probability.
@@ -49,8 +49,8 @@ MAX_WEIGHT = 1e100
 # The state of a column: the histograms of errors and of the distances of the two means; for each histogram, the sum of
 # the counts, the weight of the next one, and the highest bin that is not empty; the latest values; and the number of
 # values, their mean, the smallest, the largest, the remaining rows of a rest, and the smallest probability in it.
-KINDS = 1 + len(LATEST)
-SIZES = (KINDS * BINS, KINDS * 3, LATEST[-1], 6)
+KINDS = 1 + len(MEAN_LENGTHS)
+SIZES = (KINDS * BINS, KINDS * 3, MEAN_LENGTHS[-1], 6)
 
 
 def init_anomalies(columns: int = 1) -> np.ndarray:
@@ -147,25 +147,25 @@ def _add_probabilities(state, values, errors, probabilities):
             rare = min(rare, rarity(counts[0], totals[0], max(abs(errors[row]), MIN_SIZE)))
         latest[int(size) % len(latest)] = value
         mean += (value - mean) / (size + 1)
-        for i in range(len(LATEST)):
-            if size >= LATEST[i]:
+        for i in range(len(MEAN_LENGTHS)):
+            if size >= MEAN_LENGTHS[i]:
                 average = 0.0
-                for ago in range(LATEST[i]):
-                    average += latest[(int(size) - ago) % len(latest)] / LATEST[i]
+                for ago in range(MEAN_LENGTHS[i]):
+                    average += latest[(int(size) - ago) % len(latest)] / MEAN_LENGTHS[i]
                 distance = max(abs(average - mean), MIN_SIZE * (high - low))
                 rare = min(rare, rarity(counts[1 + i], totals[1 + i], distance))
         beyond = max(value - high, low - value)
-        if size >= FIRST and beyond > 0:
+        if size >= MIN_ROWS and beyond > 0:
             further = beyond / (high - low) if high > low else 0.0
-            rare = min(rare, 2 / (size + 1) * (1 + further) ** -FALL)
-        rare = max(min((2 + len(LATEST)) * rare, 1.0), MIN_PROBABILITY)
+            rare = min(rare, 2 / (size + 1) * (1 + further) ** -RANGE_POWER)
+        rare = max(min((2 + len(MEAN_LENGTHS)) * rare, 1.0), MIN_PROBABILITY)
         if left == 0:
             rarest = 1.0
         if rare < rarest:
             probabilities[row] = min(probabilities[row], rare)
         left = max(left - 1, 0.0)
-        if rare <= min(rarest, UNUSUAL):
-            rarest, left = rare, float(REST)
+        if rare <= min(rarest, REST_PROBABILITY):
+            rarest, left = rare, float(REST_ROWS)
         numbers[:] = size + 1, mean, min(low, value), max(high, value), left, rarest
 
 
@@ -179,15 +179,15 @@ def rarity(counts, totals, size):
         size: an absolute error or distance.
     """
     total, weight, highest = totals
-    place = (np.log(max(size, MIN_PROBABILITY)) - LOWEST) * PER_FACTOR
+    place = (np.log(max(size, MIN_PROBABILITY)) - LOWEST_LOG) * BINS_PER_E
     here = min(max(int(place), 0), BINS - 1)
     share = 1.0
-    if total >= FIRST * weight / (1 + FIRST / FADING):
+    if total >= MIN_ROWS * weight / (1 + MIN_ROWS / FADING_ROWS):
         # The largest counts, in units of the weight of the next one, and their mean place above their first bin.
         above, largest, start = 0.5 * counts[here], 0.0, min(int(highest), BINS - 1)
         for bin in range(here + 1, int(highest) + 1):
             above += counts[bin]
-        while largest < TAIL * weight and start > 0:
+        while largest < TAIL_COUNT * weight and start > 0:
             largest += counts[start]
             start -= 1
         start += 1
@@ -198,7 +198,7 @@ def rarity(counts, totals, size):
                 mean += counts[bin] * (bin + 0.5 - start)
             share = largest / total * np.exp((start - place) / max(mean / largest, 0.5))
     counts[here] += weight
-    totals[:] = total + weight, weight * (1 + 1 / FADING), max(highest, here)
+    totals[:] = total + weight, weight * (1 + 1 / FADING_ROWS), max(highest, here)
     if weight > MAX_WEIGHT:
         counts /= weight
         totals[0] /= weight

@@ -37,7 +37,7 @@ BLOCK_ERRORS, LONGEST_BLOCK = 16, 2016
 # A histogram restarts when both hold at least this many means.
 RESTART_MEANS = 500
 # The bins of a histogram, how many there are for each factor of e, and the logarithm at which the first one begins.
-BINS, PER_FACTOR, LOWEST = 280, 20, -10.0
+BINS, BINS_PER_E, LOWEST_LOG = 280, 20, -10.0
 # A larger error counts as this large, in standard deviations of the column.
 MAX_ERROR = 10.0
 # The powers of the bets. Smaller powers bet more on the largest ranks.
@@ -46,9 +46,9 @@ POWERS = (0.3, 0.6, 0.9)
 ALLOWANCE = 0.7
 # The numbers of a detector before its histogram: the number of means, R of each power, the gain since the likely
 # beginning of a change, and its row. The numbers of a column before its detectors: the sum of errors and their number.
-HEAD, DETECTORS = 3 + len(POWERS), 2
+HISTOGRAM_START, DETECTORS = 3 + len(POWERS), 2
 # The members have changed if this share of the weight has moved between means over at least this many rows.
-MIN_ROWS, MOVED = 100, 0.5
+MIN_ROWS, MOVED_WEIGHT = 100, 0.5
 
 # An alarm: the row that raised it, its time as text, the column, and the row at which the change probably began.
 Alarm = tuple[Count, str, str, Count]
@@ -60,7 +60,7 @@ def init_drift(columns: int) -> np.ndarray:
     Args:
         columns: the number of columns.
     """
-    return np.zeros((columns, 2 + DETECTORS * (HEAD + BINS)))
+    return np.zeros((columns, 2 + DETECTORS * (HISTOGRAM_START + BINS)))
 
 
 def block_rows(step: int, period: int | None = None) -> int:
@@ -131,7 +131,7 @@ def _watch(state, errors, first, step, block, limit, powers, at, found):
             sums[:2] = 0.0
             if 2 * count < BLOCK_ERRORS:
                 continue
-            detectors = sums[2:].reshape((DETECTORS, HEAD + BINS))
+            detectors = sums[2:].reshape((DETECTORS, HISTOGRAM_START + BINS))
             since = -1
             for i in range(DETECTORS):
                 if bet(detectors[i], mean, number + 1 - block, powers) >= limit:
@@ -145,7 +145,7 @@ def _watch(state, errors, first, step, block, limit, powers, at, found):
                 # The histogram of the older one restarts. Its bets keep their gains.
                 oldest = 0 if detectors[0, 0] >= detectors[1, 0] else 1
                 detectors[oldest, 0] = 0.0
-                detectors[oldest, HEAD:] = 0.0
+                detectors[oldest, HISTOGRAM_START:] = 0.0
 
 
 @kernel
@@ -161,8 +161,8 @@ def bet(detector, mean, start, powers):
         start: the number of its first row.
         powers: the power of each bet.
     """
-    bets, counts = len(powers), detector[HEAD:]
-    place = min(max(int((np.log(max(mean, 1e-30)) - LOWEST) * PER_FACTOR), 0), BINS - 1)
+    bets, counts = len(powers), detector[HISTOGRAM_START:]
+    place = min(max(int((np.log(max(mean, 1e-30)) - LOWEST_LOG) * BINS_PER_E), 0), BINS - 1)
     above = 0.0
     for larger in range(place + 1, BINS):
         above += counts[larger]
@@ -215,7 +215,7 @@ class MemberWeights(msgspec.Struct, forbid_unknown_fields=True):
         if (rows := round(sum(self.sums))) > 0:
             weights = np.array(self.sums) / rows
             moved = abs(weights - self.latest).sum() / 2 if len(self.latest) == len(weights) else 0.0
-            if min(rows, self.rows) >= MIN_ROWS and moved > MOVED:
+            if min(rows, self.rows) >= MIN_ROWS and moved > MOVED_WEIGHT:
                 alarm: dict[str, Any] = {"sample": line["samples"], "of": "members"}
                 line.setdefault("drift", []).append(alarm | ({"time": line["time"]} if "time" in line else {}))
             shown = {name: round(weight, 3) for name, weight in zip(names, weights.tolist(), strict=True)}

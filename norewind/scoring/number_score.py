@@ -12,7 +12,7 @@ import numpy as np
 from norewind.core.losses import log_variance
 from norewind.engines.kernels import kernel
 from norewind.fleets.fleet import KeyedOutputs
-from norewind.fleets.store import KeyErrors, Store
+from norewind.fleets.store import KeyErrors, KeyStore
 from norewind.scoring.interval_score import (
     bounds_in_units,
     by_level,
@@ -371,7 +371,7 @@ def worst_keys(folders: Iterable[Path], name: Callable[[bytes], Any]) -> str:
     worst: list[KeyErrors] = []
     keys = 0
     for folder in folders:
-        with closing(Store(folder, None, write=False)) as store:
+        with closing(KeyStore(folder, None, write=False)) as store:
             worst += store.worst(WORST_KEYS, MIN_SCORED_ROWS)
             keys += len(store)
     if not worst:

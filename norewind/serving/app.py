@@ -27,7 +27,7 @@ from norewind.serving.bodies import (
     read_body,
     read_lines,
 )
-from norewind.serving.forecast_requests import Wanted
+from norewind.serving.forecast_requests import ForecastRequest
 from norewind.serving.page_feed import TICK_SECONDS, PageFeed
 from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
@@ -108,7 +108,7 @@ async def predict(service: Service, request: Request) -> Response:
 async def forecast(service: Service, request: Request) -> Response:
     """`GET /forecast?steps=24`: forecast the next rows, of one key with `&key=...`.
 
-    `POST /forecast` takes the same as JSON, and with `known_future` what is known in advance of these rows.
+    `POST /forecast` takes the same as JSON, and with `known_future` what is known in advance about these rows.
 
     Args:
         service: makes the forecast.
@@ -119,12 +119,12 @@ async def forecast(service: Service, request: Request) -> Response:
     """
     if request.method == "POST":
         body = decode_forecast(await read_body(request))
-        wanted = Wanted(body.steps, body.key, body.known_future)
+        wanted = ForecastRequest(body.steps, body.key, body.known_future)
     else:
         steps = request.query_params.get("steps")
         if steps is not None and not (steps.isascii() and steps.isdigit() and len(steps) < 10):
             raise RequestError(400, "steps must be a whole number.")
-        wanted = Wanted(None if steps is None else int(steps), request.query_params.get("key"))
+        wanted = ForecastRequest(None if steps is None else int(steps), request.query_params.get("key"))
     return JsonAnswer({"rows": await service.forecast(wanted)})
 
 

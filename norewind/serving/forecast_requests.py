@@ -12,13 +12,13 @@ from norewind.serving.bodies import RequestError, busy_error
 MAX_REQUESTS, MAX_ROWS, MAX_SECONDS = 16, 1_000, 60
 
 
-class Wanted(NamedTuple):
-    """What a request asks for.
+class ForecastRequest(NamedTuple):
+    """A request for a forecast.
 
     Attributes:
         rows: the number of rows; None for the horizon.
         key: the name of the key, if the run has keys.
-        known_future: what is known in advance of these rows; None for what the run was told.
+        known_future: what is known in advance about these rows; None for what the run was told.
     """
 
     rows: int | None = None
@@ -30,9 +30,9 @@ class ForecastRequests:
     """A queue of requests. `answer_all` is called in the learning thread, all other methods in the event loop."""
 
     def __init__(self):
-        self._waiting: deque[tuple[Wanted, asyncio.Future]] = deque()
+        self._waiting: deque[tuple[ForecastRequest, asyncio.Future]] = deque()
 
-    async def ask(self, wanted: Wanted) -> list[dict[str, Any]]:
+    async def ask(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         """Wait for a forecast.
 
         Args:
@@ -55,7 +55,7 @@ class ForecastRequests:
             raise busy_error("no forecast was made in time")
         return answer.result()
 
-    def answer_all(self, forecast: Callable[[Wanted], list[dict[str, Any]]], call_soon: Callable) -> None:
+    def answer_all(self, forecast: Callable[[ForecastRequest], list[dict[str, Any]]], call_soon: Callable) -> None:
         """Answer the requests that wait.
 
         Args:

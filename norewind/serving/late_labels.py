@@ -12,7 +12,7 @@ from norewind.forecasting.uninterruptible_lock import UninterruptibleLock
 from norewind.serving.bodies import RequestError
 from norewind.storage.checkpoint import CheckpointError
 from norewind.storage.files import write_atomically
-from norewind.streams.table.columns import at
+from norewind.streams.table.columns import nested_value
 
 WAITING_FILE = "waiting.json"
 # The largest total size of the rows that wait, and of those that were accepted (in bytes).
@@ -100,7 +100,7 @@ class LateLabels:
 
     def _keep_used(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return the known values of the columns in use. Those inside objects get the name that the stream uses."""
-        return {name: value for name in self._columns if (value := at(row, name)) is not None}
+        return {name: value for name in self._columns if (value := nested_value(row, name)) is not None}
 
     def complete(self, id: str, rest: dict[str, Any]) -> dict[str, Any]:
         """Return the row with this id together with its remaining columns.

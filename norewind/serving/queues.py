@@ -31,7 +31,7 @@ MAX_TURN_SECONDS = 0.1
 MAX_QUEUE_BYTES = 1 << 26
 
 
-class Incoming(BaseSource):
+class IncomingRows(BaseSource):
     """A source to which one thread adds rows, and from which another reads them.
 
     Rows that arrive within a moment are read together, unless a client waits for the answer.

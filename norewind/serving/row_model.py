@@ -15,9 +15,9 @@ from norewind.learners.learner import Forecasts, Learner
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import KeyedScore, NumberScore
 from norewind.scoring.row_score import RowScore
-from norewind.serving.forecast_requests import Wanted
+from norewind.serving.forecast_requests import ForecastRequest
 from norewind.streams.stream import Samples
-from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, at, category_of
+from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, category_of, nested_value
 from norewind.streams.table.moment import Moment
 from norewind.streams.table.row_stream import RowStream
 from norewind.training.settings import Settings, SettingsError
@@ -25,7 +25,7 @@ from norewind.training.training_loop import Training
 from norewind.training.windows import sample_count
 
 
-class State(NamedTuple):
+class ServedState(NamedTuple):
     """Everything an answer depends on. It is replaced by a new state after learning.
 
     Attributes:
@@ -69,11 +69,11 @@ class RowModel(ABC):
         self.state = self.kept = self.latest()
 
     @abstractmethod
-    def latest(self) -> State:
+    def latest(self) -> ServedState:
         """Return the current state."""
 
     @abstractmethod
-    def forward(self, state: State, samples: Samples) -> Any:
+    def forward(self, state: ServedState, samples: Samples) -> Any:
         """Return the outputs of the model for samples, each as if it were the next one, without learning.
 
         Args:
@@ -135,7 +135,7 @@ class RowModel(ABC):
         return entries
 
     @abstractmethod
-    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+    def forecast(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         """Forecast the next rows. Called in the learning thread, between two chunks.
 
         Args:
@@ -149,7 +149,7 @@ class RowModel(ABC):
             StreamError: what is said to be known in advance does not fit the run.
         """
 
-    def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: State) -> dict[str, Any]:
+    def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: ServedState) -> dict[str, Any]:
         """Score one of the rows as if it were the next one."""
         assert isinstance(self.score, RowScore)
         one = slice(place, place + 1)
@@ -161,7 +161,7 @@ class RowModel(ABC):
         """Name a class that has not appeared before, as the stream would if it learned from this row."""
         known = self.stream.classes if isinstance(self.score, ClassScore) else None
         if known is not None and entry.get("target") == OTHER_CATEGORY and len(known) < CATEGORIES:
-            entry["target"] = category_of(at(row, self.stream.targets[0]))
+            entry["target"] = category_of(nested_value(row, self.stream.targets[0]))
 
 
 class SeriesModel(RowModel):
@@ -179,21 +179,21 @@ class SeriesModel(RowModel):
         floats_norm(training.learner.carry(training.run))
         training.outputs_of(Samples(*(np.zeros((training.window, width), np.float32) for width in widths)))
 
-    def latest(self) -> State:
+    def latest(self) -> ServedState:
         # A copy, since the thread that learns changes the run in place.
-        return State(
+        return ServedState(
             rows_so_far(self.training),
             copy_arrays(self.training.run_so_far()),
             self.stream.moment(),
             self.training.usual_so_far(),
         )
 
-    def forward(self, state: State, samples: Samples) -> Any:
+    def forward(self, state: ServedState, samples: Samples) -> Any:
         learner = self.training.learner
         assert isinstance(learner, Learner)
         return concatenate_trees([learner.forward(state.run, x[None])[1] for x in samples.xs])
 
-    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+    def forecast(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         if wanted.key is not None:
             raise SettingsError("this run has no keys: leave out key=.")
         check_rows(self.settings, wanted.rows)
@@ -223,18 +223,18 @@ class KeyedModel(RowModel):
         self.learner.warm_up(training.run)
         self.keep(self.state.rows)
 
-    def latest(self) -> State:
+    def latest(self) -> ServedState:
         self.records.publish()
-        return State(rows_so_far(self.training))
+        return ServedState(rows_so_far(self.training))
 
     def keep(self, samples: int) -> None:
-        self.kept = State(samples, until=samples)
+        self.kept = ServedState(samples, until=samples)
 
-    def forward(self, state: State, samples: Samples) -> Any:
+    def forward(self, state: ServedState, samples: Samples) -> Any:
         assert samples.keys is not None
         return self.learner.forward(self.records.read(samples.keys, state.until), samples.xs)
 
-    def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+    def forecast(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         rows, key, known_future = wanted
         if key is None:
             raise SettingsError("this run has a model for every key: name one (key=).")

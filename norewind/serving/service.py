@@ -12,14 +12,14 @@ from typing import Any
 
 from norewind.errors import Diverged
 from norewind.serving.bodies import RequestError, busy_error
-from norewind.serving.forecast_requests import ForecastRequests, Wanted
+from norewind.serving.forecast_requests import ForecastRequest, ForecastRequests
 from norewind.serving.late_labels import LateLabels
 from norewind.serving.page_feed import PageFeed, about
-from norewind.serving.queues import Incoming, PredictionQueue, seconds_per_row
+from norewind.serving.queues import IncomingRows, PredictionQueue, seconds_per_row
 from norewind.serving.row_model import KeyedModel, RowModel, SeriesModel, rows_so_far
 from norewind.storage.checkpoint import Writer, samples_of
 from norewind.streams.stream import BadRow
-from norewind.streams.table.columns import at
+from norewind.streams.table.columns import nested_value
 from norewind.training.folder import RunFolder, saved_run
 from norewind.training.hooks import Hooks
 from norewind.training.log import METRICS, read_log
@@ -76,7 +76,7 @@ class Service:
         self._max_unlabeled = max_unlabeled
         self._drain_seconds = drain_seconds
         self.feed = PageFeed(about(folder), read_log(folder / METRICS), self.status)
-        self.incoming = Incoming(max_queue)
+        self.incoming = IncomingRows(max_queue)
         self.accepted = self.learned = self.durable = self.predicted = 0
         self.problem: str | None = None
         self.error: BaseException | None = None
@@ -203,7 +203,7 @@ class Service:
         except BadRow as problem:
             raise RequestError(400, f"the row is bad: {problem}.") from None
         # Without the other columns, since as Python objects they may take twenty times the memory of the line.
-        return {name: at(read, name) for name in self.model.stream.used_columns}, line
+        return {name: nested_value(read, name) for name in self.model.stream.used_columns}, line
 
     def _accept(self, rows: list[tuple[dict[str, Any], bytes]], *, at_once: bool = False) -> bool:
         if self.problem:
@@ -235,7 +235,7 @@ class Service:
         self.predicted += len(rows)
         return answers
 
-    async def forecast(self, wanted: Wanted) -> list[dict[str, Any]]:
+    async def forecast(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
         """Forecast the next rows from everything learned so far.
 
         Args:

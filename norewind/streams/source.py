@@ -12,6 +12,7 @@ from norewind.engines.processor import give_back_free_memory
 from norewind.streams.base_source import MAX_LINE_BYTES, POLL_SECONDS, BaseSource, decoded
 from norewind.streams.position import Mark, damaged_position_error
 from norewind.streams.stream import BadRow, StreamError
+from norewind.streams.unpacked import Unpacked
 
 BLOCK_BYTES = 1 << 16
 # Seconds to wait, after the first line of a pipe, for more lines from which to infer the kinds of its columns.
@@ -40,6 +41,7 @@ class Source(BaseSource):
         continues: the source starts exactly at the position of the stream, so nothing is dropped or checked.
         stop: called between reads and while waiting. Once it returns True, nothing more is read.
         final: a file will not grow any more. Otherwise, its last line is held back until its newline arrives.
+        unpack: it is a gzip file, of which the unpacked bytes are read. Positions count these too.
 
     Attributes:
         buffer: the bytes that have been read, but not moved past.
@@ -61,6 +63,7 @@ class Source(BaseSource):
         continues: bool = False,
         stop: Callable[[], bool] = lambda: False,
         final: bool = False,
+        unpack: bool = False,
     ):
         descriptor = 0 if path == "-" else path
         named = f"file descriptor {path}" if isinstance(path, int) else os.fspath(path)
@@ -74,6 +77,8 @@ class Source(BaseSource):
             )
         except (OSError, ValueError) as error:
             raise StreamError(f"{self.name} {OPEN_ERRORS.get(type(error), f'cannot be opened: {error}.')}") from None
+        if unpack:
+            self._file = Unpacked(self._file, self.name)
         self._largest = 0
         self._poll = select.poll()
         self._poll.register(self._file, select.POLLIN)

@@ -84,7 +84,11 @@ class Text:
             yield here, np.append(here[1:], following[0])
 
     def decode(self, symbols: np.ndarray) -> str:
-        """Return symbols as a string."""
+        """Return symbols as a string.
+
+        Args:
+            symbols: indices into the alphabet.
+        """
         return "".join(np.array(list(self.alphabet))[symbols])
 
 

@@ -148,7 +148,7 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
         budget: the time that one row may take, in microseconds on one core.
         seed: the seed of the networks.
     """
-    from norewind.learners.calibrated import Calibrated
+    from norewind.learners.calibrated import CalibratedLearner
     from norewind.learners.class_least_squares import ClassLeastSquares
     from norewind.learners.class_mixture import ClassMixture
     from norewind.learners.neighbours import ClassNeighbours
@@ -158,14 +158,14 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
         return ClassLeastSquares(inputs, shape.outputs, steps=shape.steps, forgetting=forgetting)
 
     members = [
-        Member(one := Calibrated(least_squares(shape.inputs, forgetting), shape.outputs), one.init(), (name,))
+        Member(one := CalibratedLearner(least_squares(shape.inputs, forgetting), shape.outputs), one.init(), (name,))
         for name, forgetting in CLASS_FORGETTING.items()
     ]
     if own := shape.inputs - shape.previous:
         on_features = least_squares(FEATURES, max(CLASS_FORGETTING.values()))
-        features = Calibrated(RandomFeatures(on_features, own, FEATURES), shape.outputs)
+        features = CalibratedLearner(RandomFeatures(on_features, own, FEATURES), shape.outputs)
         votes = ClassNeighbours(own, shape.outputs, steps=shape.steps)
-        neighbours = Calibrated(votes, shape.outputs, forecasts=len(votes.windows))
+        neighbours = CalibratedLearner(votes, shape.outputs, forecasts=len(votes.windows))
         members.append(Member(features, features.init(), (ON_FEATURES,)))
         members.append(Member(neighbours, neighbours.init(), _neighbour_names(votes.windows)))
     rates = CLASS_RATES[: max(1, int(budget / NETWORK_MICROSECONDS))]

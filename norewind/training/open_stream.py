@@ -19,9 +19,10 @@ from norewind.streams.stream import Position, Stream
 from norewind.streams.table.column_statistics import SCALES
 from norewind.streams.table.columns import CATEGORIES
 from norewind.streams.table.formats import DICT_FORMAT, FORMATS
+from norewind.streams.table.parquet import ParquetRows
 from norewind.streams.table.scaling import TableLayout
 from norewind.training import registry
-from norewind.training.settings import Settings, SettingsError
+from norewind.training.settings import GZIPPED, PARQUET, Settings, SettingsError
 
 
 class StreamShape(NamedTuple):
@@ -156,8 +157,13 @@ def loss_description(settings: Settings) -> LossDescription:
 
 
 def _source(settings: Settings, continues: bool, stop: Callable[[], bool], report: Callable[[str], None]) -> BaseSource:
+    if settings.source.endswith(PARQUET) and settings.has_rows:
+        if settings.kind != DICT_FORMAT:
+            raise SettingsError(f"format is {settings.format!r}, but {settings.source} is Parquet. Leave format out.")
+        return ParquetRows(settings.source, continues=continues, stop=stop)
     if not settings.source.startswith(SCHEME):
-        return Source(settings.source, final=settings.final, continues=continues, stop=stop)
+        unpack = settings.has_rows and settings.source.endswith(GZIPPED)
+        return Source(settings.source, final=settings.final, continues=continues, stop=stop, unpack=unpack)
     from norewind.streams.kafka.topic import Topic
 
     if settings.kind != DICT_FORMAT:

@@ -15,7 +15,7 @@ Class = TypeVar("Class", bound=type)
 # A table whose file has an unknown suffix is also read as bytes.
 COLUMNS = (
     'Only rows have columns: for a table, set format="csv" or format="jsonl"; '
-    "if it is compressed, unpack it: zcat FILE.gz | norewind train - --format csv."
+    "if it is compressed otherwise than as .csv.gz, unpack it: bzcat FILE.bz2 | norewind train - --format csv."
 )
 NETWORK = 'auto chooses its own networks: set budget=, or choose a method, such as method="uoro:window=16".'
 KEYS = "Name the column of the keys (key=)."

@@ -27,7 +27,9 @@ CHANGEABLE = {
 }
 
 # File formats by suffix; anything else is read as bytes.
+GZIPPED, PARQUET = ".gz", ".parquet"
 BY_SUFFIX: dict[str, FormatName] = {suffix: name for name, rows in FORMATS.items() for suffix in rows.suffixes}
+BY_SUFFIX[PARQUET] = DICT_FORMAT  # its rows are dicts by column
 
 Level = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 PositiveCount = Annotated[int, msgspec.Meta(ge=1)]
@@ -184,7 +186,7 @@ class StreamSettings:
             return self.format
         if self.source.startswith(SCHEME):
             return DICT_FORMAT
-        return BY_SUFFIX.get(Path(self.source).suffix.lower(), "bytes")
+        return BY_SUFFIX.get(_suffix(self.source), "bytes")
 
     @property
     def has_rows(self) -> bool:
@@ -262,13 +264,18 @@ class Settings(StreamSettings):
         """Return the settings with `auto` resolved, so that the format stays the same if the source changes later."""
         if self.kind == "task":
             return self
-        has_tabs = self.delimiter == "," and Path(self.source).suffix.lower() == ".tsv"
+        has_tabs = self.delimiter == "," and _suffix(self.source) == ".tsv"
         return replace(self, format=self.kind, delimiter="\t" if has_tabs else self.delimiter)
 
     def as_json(self) -> dict[str, Any]:
         """Return all settings that are not None, as JSON values."""
         values = {name: getattr(self, name) for name in field_kinds(Settings)}
         return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
+
+
+def _suffix(source: str) -> str:
+    """Return the suffix of a file, without that of compression."""
+    return Path(source.removesuffix(GZIPPED)).suffix.lower()
 
 
 @cache

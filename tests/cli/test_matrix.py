@@ -12,7 +12,7 @@ from pairwise import all_pairs, pairs_of
 from run_folders import everything, norewind
 
 from norewind.errors import NorewindError
-from norewind.serving.queues import Incoming
+from norewind.serving.queues import IncomingRows
 from norewind.serving.row_model import KeyedModel, SeriesModel
 from norewind.serving.service import settings_to_serve
 from norewind.storage.checkpoint import checkpoints
@@ -186,10 +186,10 @@ def served(run, source, rest, folder) -> bool:
     if norewind("resume", whole, "--quiet") != 0:
         write_stream(folder, source, ROWS)
         return True
-    incoming = Incoming(100)
+    incoming = IncomingRows(100)
 
     def begin(training):
-        model = (SeriesModel if settings.key is None else KeyedModel)(training)
+        model = (SeriesModel if settings.key is None else KeyedModel)(training, settings)
         needed = {name: value for name, value in rest[0].items() if name in model.stream.used_columns}
         for one in (rest[0], needed):
             assert len(model.answers([model.stream.read_back(one)[0]])) == 1

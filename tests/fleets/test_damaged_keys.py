@@ -7,20 +7,20 @@ import zlib
 import pytest
 from run_folders import assert_rejected, norewind
 
-from norewind.fleets.store import Store
+from norewind.fleets.store import KeyStore
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 
 
 def test_keys_written_by_another_program_are_rejected(tmp_path):
-    store = Store(tmp_path, "layout")
+    store = KeyStore(tmp_path, "layout")
     store.write([b"a"], [((0, 0, 0, 0), b"content")], 1, 0)
     store.close()
     for column, value in (("content", "text"), ("key", "a")):
         with sqlite3.connect(store.path) as base:
             base.execute(f"UPDATE runs SET {column} = ?, crc = ?", (value, zlib.crc32(b"content")))
         with pytest.raises(ValueError, match="damaged"):
-            list(Store(tmp_path, "layout", write=False).all())
+            list(KeyStore(tmp_path, "layout", write=False).all())
 
 
 def test_a_kill_while_the_keys_are_created_does_no_harm(tmp_path, monkeypatch):
@@ -34,13 +34,13 @@ def test_a_kill_while_the_keys_are_created_does_no_harm(tmp_path, monkeypatch):
         return base
 
     monkeypatch.setattr(sqlite3, "connect", watched)
-    store = Store(run, "layout")
+    store = KeyStore(run, "layout")
     store.write([b"a"], [((0, 0, 0, 0), b"content")], 1, 0)
     store.close()
     monkeypatch.undo()
     assert len(copies) > 8
     for copy in copies:
-        store = Store(copy, "layout")
+        store = KeyStore(copy, "layout")
         assert len(store) == 0
         store.close()
 

@@ -8,7 +8,7 @@ from quick import optimised
 
 import norewind
 from norewind.fleets.slots import Slots
-from norewind.fleets.store import Store
+from norewind.fleets.store import KeyStore
 from norewind.learners.keyed.separate_networks import LANES
 
 
@@ -118,11 +118,11 @@ def test_keys_wait_for_the_disk_only_at_a_checkpoint(tmp_path):
 
 
 def test_damage_and_other_models_are_noticed(tmp_path):
-    store = Store(tmp_path, "a")
+    store = KeyStore(tmp_path, "a")
     store.write([b"k"], [((0, 0, 0, 0), b"12345678")], at=5, oldest=0)
     store._base.execute("UPDATE runs SET content = x'00'")
     with pytest.raises(norewind.checkpoint.CheckpointError, match="checksum"):
         store.read(b"k")
     store.close()
     with pytest.raises(norewind.checkpoint.CheckpointError, match="another model"):
-        Store(tmp_path, "b")
+        KeyStore(tmp_path, "b")

@@ -167,7 +167,7 @@ def test_what_is_known_in_advance_must_be_of_the_next_rows(frame):
 
 def test_a_service_is_sent_what_is_known_in_advance(frame, tmp_path):
     pytest.importorskip("uvicorn")
-    from norewind.serving.forecast_requests import Wanted
+    from norewind.serving.forecast_requests import ForecastRequest
     from norewind.serving.service import Service
 
     rows = rows_with_plans(frame)
@@ -182,9 +182,9 @@ def test_a_service_is_sent_what_is_known_in_advance(frame, tmp_path):
         asked = await service.predict(rows[169:170], [None])
         service.learn(rows[169:170], [None])
         await service.wait_until_learned(ROWS)
-        told = await service.forecast(Wanted())
+        told = await service.forecast(ForecastRequest())
         prices = [{"price": row["price"] + 2} for row in rows[169]["@known_future"]]
-        return asked[0]["forecast"], told, await service.forecast(Wanted(3, known_future=prices))
+        return asked[0]["forecast"], told, await service.forecast(ForecastRequest(3, known_future=prices))
 
     try:
         asked, told, other = asyncio.run(ask())

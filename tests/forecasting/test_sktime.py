@@ -53,5 +53,5 @@ def test_forecasts_are_those_of_the_model_inside():
     names = ["a", "b"]
     model = norewind.Forecaster(names, 2, inputs=names, method="auto", budget=30).fit(y)
     forecaster = ours.StreamForecaster(horizon=2, budget=30).fit(y)
-    assert forecaster.predict([2]).to_numpy().tolist() == [[*model.forecast(2)[1].values()]]
+    assert forecaster.predict([2]).to_numpy().tolist() == [model.forecast(2).iloc[1][names].tolist()]
     assert forecaster.predict([1]).index.tolist() == [pd.Period("2005-01", "M")]

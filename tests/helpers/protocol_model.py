@@ -178,8 +178,8 @@ class KafkaModel:
 class Labels:
     """A service: rows wait for their labels, are accepted, learned and durable. Files are those that a kill leaves.
 
-    `waiting` and `accepted` are what the service holds, `file` is both as they were saved, `saved` is which rows wait
-    according to the file when a client was told so, and `doing` is the checkpoint that is being written.
+    `waiting` and `accepted` are what the service holds, `file` is both as they were saved, `promised` are all rows that
+    were ever saved, and `doing` is the checkpoint that is being written.
     """
 
     waiting: frozenset = frozenset()
@@ -199,10 +199,11 @@ class LabelsModel:
 
     Args:
         order: the steps of a checkpoint: the file of labels, the checkpoint itself, and forgetting what it contains.
+        forgets_all: whether accepted rows are forgotten that the checkpoint does not contain.
     """
 
-    def __init__(self, order=("labels", "checkpoint", "forget"), rows=3, crashes=2):
-        self.order, self.rows, self.crashes = order, rows, crashes
+    def __init__(self, order=("labels", "checkpoint", "forget"), rows=3, crashes=2, *, forgets_all=False):
+        self.order, self.rows, self.crashes, self.forgets_all = order, rows, crashes, forgets_all
 
     def start(self):
         return Labels()
@@ -226,8 +227,9 @@ class LabelsModel:
             yield ("crash",), replace(self.restarted(state), crashes=state.crashes + 1)
 
     def _save(self, state):
-        # A row that waits, or that is accepted and not durable, must survive now.
-        return replace(state, file=(state.waiting, state.accepted), promised=state.waiting | state.accepted)
+        # A row that waits, or that is accepted and not durable, must survive from now on.
+        promised = state.promised | state.waiting | state.accepted
+        return replace(state, file=(state.waiting, state.accepted), promised=promised)
 
     def _checkpoint(self, state):
         step, samples = state.doing
@@ -237,7 +239,7 @@ class LabelsModel:
         elif kind == "checkpoint":
             state = replace(state, checkpoint=samples)
         else:
-            left = frozenset(row for row in state.accepted if row > samples)
+            left = frozenset(row for row in state.accepted if row > samples and not self.forgets_all)
             state = replace(state, accepted=left, durable=samples)
         return (kind,), replace(state, doing=(step + 1, samples) if step + 1 < len(self.order) else None)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from norewind.cli import main
-from norewind.fleets.store import Store
+from norewind.fleets.store import KeyStore
 from norewind.storage.checkpoint import checkpoints, read
 from norewind.training import build
 from norewind.training.log import read_log
@@ -91,7 +91,7 @@ def everything(run: Path) -> dict:
 
 def keys_in(run: Path) -> dict:
     """Return the keys of a fleet with the record of each."""
-    kept = Store(run, None, write=False)
+    kept = KeyStore(run, None, write=False)
     found = dict(kept.all())
     kept.close()
     return found

@@ -107,6 +107,14 @@ def test_losses_may_add_up_to_more_than_32_bits_hold(size):
         assert mixture.weights(run) == pytest.approx([1 - switching, switching])
 
 
+@pytest.mark.parametrize("size", [3.4e38, 1e300, -3.4e38])
+def test_weights_add_up_to_one_after_a_large_loss(size):
+    mixture = BayesMixture(2)
+    run, mixed = mixture.scan(mixture.init(), [[size, size], [1.0, 1.0]])
+    assert mixture.weights(run) == pytest.approx([0.5, 0.5])
+    assert mixed == pytest.approx([size, 1.0])
+
+
 @pytest.mark.parametrize("switching", [0.0, 0.25])
 def test_a_loss_of_minus_infinity(switching):
     mixture = BayesMixture(3, switching=switching)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from norewind.learners import neighbours
-from norewind.learners.calibrated import KEPT_CURVATURE, PRIOR_CURVATURE, Calibrated
+from norewind.learners.calibrated import KEPT_CURVATURE, PRIOR_CURVATURE, CalibratedLearner
 from norewind.learners.class_least_squares import ClassLeastSquares
 from norewind.learners.learner import Forecasts
 from norewind.learners.neighbours import ClassNeighbours
@@ -33,7 +33,7 @@ def members(steps):
 def test_they_are_learners(name, steps):
     learner, (xs, targets) = members(steps)[name], table(steps)
     check_learner(learner, learner.init(), xs, targets)
-    calibrated = Calibrated(learner, 3, forecasts=2 if name == "neighbours" else 1)
+    calibrated = CalibratedLearner(learner, 3, forecasts=2 if name == "neighbours" else 1)
     check_learner(calibrated, calibrated.init(), xs, targets)
 
 
@@ -105,7 +105,7 @@ def test_temperatures_are_those_of_newton_steps_and_make_logits_calibrated():
         def scan(self, run, xs, targets, *, count=None, outputs=False):
             return run, np.zeros(len(xs), np.float32), Forecasts(xs, xs)
 
-    learner = Calibrated(Given(3, 3), 3)
+    learner = CalibratedLearner(Given(3, 3), 3)
     raw = (3 * logits).astype(np.float32)  # three times too sure
     run, _, (made, _) = learner.scan(learner.init(), raw, classes[:, None], outputs=True)
     assert run.temperatures[0, 0, 0] == pytest.approx(1 / 3, abs=0.05)

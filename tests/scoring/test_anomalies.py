@@ -134,16 +134,16 @@ def test_several_columns_are_compared_as_in_a_slow_reference():
 
 def rarity(past, size):
     """The share of earlier sizes, latest last, that are at least as large."""
-    weights = (1 + 1 / anomalies.FADING) ** np.arange(-len(past), 0.0)
+    weights = (1 + 1 / anomalies.FADING_ROWS) ** np.arange(-len(past), 0.0)
     total = weights.sum()
-    if total < anomalies.FIRST / (1 + anomalies.FIRST / anomalies.FADING):
+    if total < anomalies.MIN_ROWS / (1 + anomalies.MIN_ROWS / anomalies.FADING_ROWS):
         return 1.0
     places = (np.log([*past, size]) + 70) * 10
     *bins, here = places.astype(int)
     bins = np.array(bins)
     above = weights[bins > here].sum() + 0.5 * weights[bins == here].sum()
     start = max(bins)
-    while weights[bins >= start].sum() < anomalies.TAIL:
+    while weights[bins >= start].sum() < anomalies.TAIL_COUNT:
         start -= 1
     tail = bins >= start
     if here > start + 1 and above < weights[tail].sum():
@@ -154,7 +154,7 @@ def rarity(past, size):
 
 def reference(values, errors):
     sizes, rests = [], []
-    distances = {rows: [] for rows in anomalies.LATEST}
+    distances = {rows: [] for rows in anomalies.MEAN_LENGTHS}
     for row, (value, error) in enumerate(zip(values, errors, strict=True)):
         before = values[:row]
         rare = [rarity(sizes, abs(error))]
@@ -164,11 +164,11 @@ def reference(values, errors):
                 distance = abs(values[row - rows + 1 : row + 1].mean() - values[: row + 1].mean())
                 rare.append(rarity(past, distance))
                 past.append(distance)
-        if row >= anomalies.FIRST and not before.min() <= value <= before.max():
+        if row >= anomalies.MIN_ROWS and not before.min() <= value <= before.max():
             beyond = max(value - before.max(), before.min() - value) / np.ptp(before)
             rare.append(2 / (row + 1) * (1 + beyond) ** -10)
         found = min(1, 4 * min(rare))
-        episode = [one for when, one in rests if row - when <= anomalies.REST][-1:] or [1.0]
+        episode = [one for when, one in rests if row - when <= anomalies.REST_ROWS][-1:] or [1.0]
         yield 1 - found if found < episode[0] else 0.0
-        if found <= min(episode[0], anomalies.UNUSUAL):
+        if found <= min(episode[0], anomalies.REST_PROBABILITY):
             rests.append((row, found))

@@ -5,10 +5,10 @@ import pytest
 
 from norewind.scoring.drift import (
     BINS,
+    BINS_PER_E,
     FALSE_ALARM_ROWS,
-    HEAD,
-    LOWEST,
-    PER_FACTOR,
+    HISTOGRAM_START,
+    LOWEST_LOG,
     POWERS,
     MemberWeights,
     bet,
@@ -52,10 +52,10 @@ def test_the_bets_gain_nothing_on_average_wherever_a_mean_is_among_the_earlier_o
     for means in (np.exp(rng.normal(size=40)), np.repeat([0.5, 1.0, 2.0], [5, 20, 3]), np.ones(4)):
         gains = []
         for last in range(len(means)):
-            detector = np.zeros(HEAD + BINS)
-            places = ((np.log(np.delete(means, last)) - LOWEST) * PER_FACTOR).astype(int)
+            detector = np.zeros(HISTOGRAM_START + BINS)
+            places = ((np.log(np.delete(means, last)) - LOWEST_LOG) * BINS_PER_E).astype(int)
             detector[0] = len(means) - 1
-            np.add.at(detector, HEAD + places, 1)
+            np.add.at(detector, HISTOGRAM_START + places, 1)
             bet(detector, means[last], 0, np.array(POWERS))
             gains.append(detector[1 : 1 + len(POWERS)].copy())
         np.testing.assert_allclose(np.mean(gains, axis=0), 1, rtol=1e-12)

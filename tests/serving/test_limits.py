@@ -19,7 +19,7 @@ from norewind.serving.access import is_local
 from norewind.serving.app import application, stream
 from norewind.serving.bodies import RequestError
 from norewind.serving.page_feed import PageFeed
-from norewind.serving.queues import MAX_BATCH, Incoming, PredictionQueue
+from norewind.serving.queues import MAX_BATCH, IncomingRows, PredictionQueue
 from norewind.serving.service import Service
 from norewind.streams.position import Mark, init_position
 
@@ -301,7 +301,7 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
         incoming.set_timeout(0)
         return incoming.peek(1000)
 
-    incoming = Incoming(most=1000)
+    incoming = IncomingRows(most=1000)
     incoming.start(init_position("rows", inside=True))
     incoming.catch_up()
     assert incoming.add(rows(range(MAX_BATCH + 5)))
@@ -319,7 +319,7 @@ def test_incoming_rows_are_read_together_in_order_and_to_the_end():
 
 
 def test_rows_accepted_just_before_the_source_is_closed_are_read():
-    incoming = Incoming(most=10)
+    incoming = IncomingRows(most=10)
     incoming.start(init_position("rows", inside=False))
     assert incoming.add([({"n": 1}, b"1\n")])
     incoming.close()  # after the last look, and before the next one
@@ -331,7 +331,7 @@ def test_rows_accepted_just_before_the_source_is_closed_are_read():
 
 def test_incoming_rows_are_limited_in_bytes(monkeypatch):
     monkeypatch.setattr(queues, "MAX_QUEUE_BYTES", 100)
-    incoming = Incoming(most=1000)
+    incoming = IncomingRows(most=1000)
     assert incoming.add([({}, b"x" * 60)])
     assert not incoming.add([({}, b"x" * 60)])
     incoming.set_timeout(0)

@@ -12,7 +12,7 @@ from servers import table
 from norewind import Forecaster
 from norewind.forecasting.predict import predictions
 from norewind.serving.bodies import RequestError
-from norewind.serving.queues import Incoming
+from norewind.serving.queues import IncomingRows
 from norewind.serving.row_model import SeriesModel
 from norewind.serving.service import Service
 from norewind.streams.stream import BadRow
@@ -120,7 +120,7 @@ def flat(entry) -> dict:
 
 def model_of(folder) -> SeriesModel:
     """Provide the model of a run folder, as in the service."""
-    begun, incoming = [], Incoming(10)
+    begun, incoming = [], IncomingRows(10)
     incoming.close()
     settings, _ = saved_run(folder)
     with RunFolder(folder) as held:

@@ -14,7 +14,7 @@ pytest.importorskip("uvicorn")
 from servers import lines, served, table
 
 from norewind.serving.bodies import RequestError
-from norewind.serving.forecast_requests import Wanted
+from norewind.serving.forecast_requests import ForecastRequest
 from norewind.serving.row_model import KeyedModel
 from norewind.serving.service import Service
 from norewind.training.log import read_log
@@ -63,12 +63,12 @@ def test_the_next_rows_of_a_key_are_forecast(tmp_path, capsys):
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     with service_of(run) as service:
         for key in KEYS:
-            found = asyncio.run(service.forecast(Wanted(key=str(key))))
+            found = asyncio.run(service.forecast(ForecastRequest(key=str(key))))
             assert found == [entry for entry in printed if entry["key"] == key]
             assert found[1]["interval"]["power"]["0.8"][0] is not None
         for rows, key, words in ((3, "7", "no further"), (1, "new", "no key"), (1, None, "every key")):
             with pytest.raises(RequestError, match=words):
-                asyncio.run(service.forecast(Wanted(rows, key)))
+                asyncio.run(service.forecast(ForecastRequest(rows, key)))
 
 
 @pytest.mark.parametrize(

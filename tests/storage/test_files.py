@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from norewind.fleets.store import Store
+from norewind.fleets.store import KeyStore
 from norewind.storage.files import _temporary, write_atomically
 from norewind.training.folder import RunFolder
 from norewind.training.log import Log
@@ -93,7 +93,7 @@ def test_a_log_that_is_new_after_a_checkpoint_has_a_name_on_disk(tmp_path, synce
 
 def test_the_keys_of_a_checkpoint_are_on_disk_before_it(tmp_path):
     """SQLite waits for the disk only in the transaction that belongs to a checkpoint."""
-    store, said = Store(tmp_path, "layout"), []
+    store, said = KeyStore(tmp_path, "layout"), []
     store._base.set_trace_callback(said.append)
     for durable in (False, True):
         said.clear()

@@ -12,7 +12,7 @@ from stream_pipes import Pipe, drain, loaded, policies, quick, row_stream
 
 from norewind.streams import KeyedStream, ReadOptions, RowStream, Source, StreamError
 from norewind.streams.stream import BadRow
-from norewind.streams.table.conversion import Key
+from norewind.streams.table.conversion import KeyColumn
 from norewind.streams.table.python_rows import PythonRows
 
 # The first rows, from which column types are inferred.
@@ -202,7 +202,7 @@ def test_a_byte_order_mark_is_not_part_of_a_category(one_by_one):
     )
 )
 def test_a_key_is_the_json_of_its_value(value):
-    assert Key("key").of(value) == json.dumps(value).encode()
+    assert KeyColumn("key").of(value) == json.dumps(value).encode()
 
 
 def test_a_line_that_grows_after_it_was_read_is_a_bad_row(tmp_path):
@@ -292,7 +292,7 @@ def test_a_plain_file_is_read_in_blocks(tmp_path, monkeypatch):
     "values", [["a", "b c"], ['"', "a"], ["\\", "a"], ["a\n", "b"], ["ä", "b"], ["\x7f"], ["1", 1, True, 1.5], []]
 )
 def test_many_keys_are_converted_like_single_ones(values):
-    key = Key("sensor")
+    key = KeyColumn("sensor")
     assert key.of_all(values) == [key.of(value) for value in values]
     for bad in ("", None, [1]):
         with pytest.raises(BadRow, match="column 'sensor' has no key"):

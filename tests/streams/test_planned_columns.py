@@ -64,15 +64,18 @@ def test_they_are_scaled_like_the_inputs():
     np.testing.assert_array_equal(xs[:, 3:5], xs[:, 1:3])
 
 
-def test_samples_do_not_depend_on_chunks_or_on_a_resumed_stream(tmp_path):
+@pytest.mark.parametrize("inputs", [None, ["load"], ["promo", "load"]], ids=["all", "not named", "one named"])
+def test_samples_do_not_depend_on_chunks_or_on_a_resumed_stream(inputs, tmp_path):
+    """Columns that are known in advance are inputs, named or not."""
     write(tmp_path / "rows.csv", rows_of())
     source = lambda: Source(str(tmp_path / "rows.csv"))  # noqa: E731
-    with RowStream(source(), **OPTIONS) as stream:
+    options = {**OPTIONS, "inputs": inputs}
+    with RowStream(source(), **options) as stream:
         whole = stream.take(1000)
-    with RowStream(source(), **OPTIONS) as stream:
+    with RowStream(source(), **options) as stream:
         parts = taken(stream, 1, 28, 3, 1, 4)
         position = stream.position()
-    with RowStream(source(), **OPTIONS, position=position) as stream:
+    with RowStream(source(), **options, position=position) as stream:
         parts += taken(stream, *[7] * 10)
     np.testing.assert_array_equal(np.concatenate([part.xs for part in parts]), whole.xs)
 

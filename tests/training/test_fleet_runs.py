@@ -200,7 +200,7 @@ def test_keys_of_any_bytes_and_types_are_distinct(settings, tmp_path):
 
 
 def test_a_full_disk_is_reported_and_nothing_is_lost(settings, whole, tmp_path, monkeypatch):
-    write = store.Store.write
+    write = store.KeyStore.write
 
     def on_a_small_disk(self, keys, runs, at, *rest, **options):
         self._base.execute(f"PRAGMA max_page_count = {1_000 if at < 700 else 1}")
@@ -212,7 +212,7 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(settings, whole, tmp_path, 
         write(self, keys, runs, at, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.Store, "write", on_a_small_disk)
+        patch.setattr(store.KeyStore, "write", on_a_small_disk)
         with pytest.raises(OSError, match="No space left") as caught:
             trained(settings, tmp_path / "run")
     assert caught.value.filename.endswith("keys.sqlite")
@@ -257,7 +257,7 @@ def test_forecasts_are_those_of_the_checkpoint_not_of_keys_written_after_it(sett
         if samples_of(path) > 20:
             path.unlink()
     assert list(fleet_forecasts(tmp_path / "run", often)) == before
-    assert len(store.Store(tmp_path / "run", None, write=False)) > len(before)  # also new keys
+    assert len(store.KeyStore(tmp_path / "run", None, write=False)) > len(before)  # also new keys
 
 
 @pytest.mark.parametrize("model", [{}, {"method": "snap1", "hidden": 4}, {"method": "snap1", "loss": "gaussian"}])

@@ -37,6 +37,7 @@ BROKEN = {
     "continue from the latest checkpoint": (KafkaModel(returns=False, lock=True), "in the end"),
     "remove later checkpoints too": (KafkaModel(removes_later=True), "is gone"),
     "labels after the checkpoint": (LabelsModel(("checkpoint", "labels", "forget")), "learned from twice"),
+    "forget accepted rows beyond the checkpoint": (LabelsModel(forgets_all=True), "are lost by a kill"),
     "durable before the checkpoint": (LabelsModel(("labels", "forget", "checkpoint")), "no checkpoint contains"),
 }
 

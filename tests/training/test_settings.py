@@ -1,6 +1,6 @@
 """Settings: options, files and defaults."""
 
-import gzip
+import bz2
 
 import pytest
 from run_folders import assert_rejected, norewind
@@ -118,9 +118,9 @@ def test_more_numbers_beyond_any_use(entry):
 
 
 @pytest.mark.parametrize("option", ["--inputs", "--targets", "--copy"])
-@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.txt"])
+@pytest.mark.parametrize("name", ["rows.csv.bz2", "rows.txt"])
 def test_columns_of_a_stream_without_columns_are_rejected(tmp_path, capsys, name, option):
-    (tmp_path / name).write_bytes(gzip.compress(b"level\n1\n2\n") if name.endswith("gz") else b"level 1 2")
+    (tmp_path / name).write_bytes(bz2.compress(b"level\n1\n2\n") if name.endswith("bz2") else b"level 1 2")
     code = norewind("train", tmp_path / name, option, "level", "--out", tmp_path / "run")
-    assert_rejected(capsys, code, "applies only to rows, and ", "is read as bytes", "zcat FILE.gz")
+    assert_rejected(capsys, code, "applies only to rows, and ", "is read as bytes", "bzcat FILE.bz2")
     assert not (tmp_path / "run").exists()

@@ -58,7 +58,7 @@ class Message(NamedTuple):
     value: bytes | None
 
 
-def after(here: Mark, message: Message) -> Mark:
+def mark_after(here: Mark, message: Message) -> Mark:
     """Return how far a topic has been read after one more message.
 
     The checksum covers the messages and their order.

@@ -9,7 +9,7 @@ import numpy as np
 
 from norewind.streams.base_source import POLL_SECONDS, BaseSource, decoded
 from norewind.streams.kafka.client import OUTAGE_SECONDS, START_SECONDS, Address, Client, error_text
-from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, after, key_text, message_line
+from norewind.streams.kafka.messages import Message, MessageProgress, Rounds, key_text, mark_after, message_line
 from norewind.streams.stream import BadRow, StreamError
 
 PROBE_SECONDS = 5.0
@@ -135,7 +135,7 @@ class Topic(BaseSource):
 
     def drop(self, records: Sequence[Message]) -> None:
         for message in records:
-            self.progress.here = after(self.progress.here, message)
+            self.progress.here = mark_after(self.progress.here, message)
             self.rounds.drop()
 
     def line_numbers(self, records: Sequence[Message]) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from norewind.engines.kernels import kernel
 from norewind.streams.stream import BadRow, StreamError
-from norewind.streams.table.columns import DAY, KEPT_TIMES, iso, time_of
+from norewind.streams.table.columns import DAY, KEPT_TIMES, as_iso, time_of
 
 # The entries of a time: the hour of the day (0 to 24), the weekday (0 for Monday), the share of the year that has
 # passed, the month (0 for January), and whether the day is a holiday.
@@ -34,7 +34,7 @@ def wall_clock(value: Any) -> float:
     """
     if isinstance(value, str):
         with suppress(ValueError, OverflowError):
-            moment = datetime.fromisoformat(iso(value.strip()))
+            moment = datetime.fromisoformat(as_iso(value.strip()))
             if moment.tzinfo is not None:
                 return moment.replace(tzinfo=UTC).timestamp()
     try:

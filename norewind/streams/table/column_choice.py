@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from norewind.streams.stream import StreamError
-from norewind.streams.table.columns import InferredKind, Kind
+from norewind.streams.table.columns import NOT_YEAR_FIRST, InferredKind, Kind
+from norewind.streams.table.formats import DELIMITERS
 from norewind.wording import first_few
 
 
@@ -68,7 +69,7 @@ class ColumnChoice(NamedTuple):
         if key not in [None, *columns]:
             raise StreamError(f"{source} has no column {key!r} to take keys from. It has {listed}.")
         missing = [name for name in [*self.inputs, *self.targets, *self.copied] if name not in seen]
-        sign = next((sign for sign in ";\t|" if sign in names[0]), None) if len(names) == 1 else None
+        sign = next((sign for sign in DELIMITERS if sign in names[0]), None) if len(names) == 1 else None
         if sign and (missing or not (self.inputs and self.targets)):
             parts = f"has only one column, {names[0]!r}, with {sign!r} between its parts"
             raise StreamError(f"{source} {parts}: pass delimiter={json.dumps(sign)}.")
@@ -85,6 +86,24 @@ class ColumnChoice(NamedTuple):
             + f" (row counters and timestamps are ignored). Its columns are {listed}. Name the inputs and the targets"
             + (f"; by default these are not used: {', '.join(why)}." if why else ".")
         )
+
+    def time_warning(self, seen: dict[str, InferredKind], unsorted: str | None) -> str | None:
+        """Return what is wrong with the times of a table, as a sentence; None if nothing is.
+
+        Args:
+            seen: the kinds of the columns.
+            unsorted: the column of times, if they are not in ascending order.
+        """
+        if unsorted is not None:
+            return (
+                f"the times in the column {unsorted!r} are not in ascending order, but rows are learned in the order "
+                "of the source. Sort them or, if they belong to several series, name the column of the keys."
+            )
+        names = [name for name, column in seen.items() if NOT_YEAR_FIRST in column.why_unused]
+        if not names or self.key is not None:
+            return None
+        why = f"the column {names[0]!r} has {seen[names[0]].why_unused}, since day and month cannot be told apart"
+        return f"{why}. The model sees no times, and no calendar."
 
     def check_planned(self, columns: Sequence[str], kinds: dict[str, Kind]) -> None:
         """Reject columns that cannot be known in advance.

@@ -28,10 +28,11 @@ MAX_ROW_VALUES = 10_000
 TRUTH_VALUES = {"true": True, "false": False}
 # From 1979 to 2096 in seconds, milliseconds, microseconds and nanoseconds.
 UNIX_TIMES = [(unit * 3e8, unit * 4e9, unit) for unit in (1, 1e3, 1e6, 1e9)]
-# The index of a value in a list, as `leaves` writes it. (Python's `int` reads the digits of other scripts too.)
+# The index of a value in a list, as `nested_values` writes it. (Python's `int` reads the digits of other scripts too.)
 LIST_INDEX = re.compile("0|[1-9][0-9]{0,9}")
 # Dates that begin with the day or the month; which of the two is ambiguous.
 YEAR_LAST = re.compile(r"[0-9]{1,2}[-/.][0-9]{1,2}[-/.][0-9]{4}([ T,].*)?")
+NOT_YEAR_FIRST = "which must be written year first, as 2024-05-31"
 DECIMAL_COMMA = re.compile("[-+]?[0-9]+,[0-9]+")
 # The number of latest times that are kept.
 KEPT_TIMES = 12
@@ -89,7 +90,7 @@ def infer_kind(values: list[Any]) -> InferredKind:
     if sum(bool(DECIMAL_COMMA.fullmatch(str(value).strip())) for value in present) > most:
         return InferredKind("category", f"text: {present[0]!r} uses a decimal comma; a decimal point is required")
     if sum(bool(YEAR_LAST.fullmatch(str(value).strip())) for value in present) > most:
-        return InferredKind(None, f"dates such as {present[0]!r}, which must be written year first, as 2024-05-31")
+        return InferredKind(None, f"dates such as {present[0]!r}, {NOT_YEAR_FIRST}")
     return InferredKind("category", "text")
 
 
@@ -179,7 +180,7 @@ def time_of(value: Any) -> float:
     if isinstance(value, str):
         text = value.strip()
         try:
-            moment = datetime.fromisoformat(iso(text))
+            moment = datetime.fromisoformat(as_iso(text))
             # Eight digits are more likely a number.
             if not text.isdigit():
                 return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -195,7 +196,7 @@ def time_of(value: Any) -> float:
     raise BadRow(f"{quoted(value)} is not a time: write it as 2024-05-31T18:00:00, or in seconds since 1970")
 
 
-def iso(text: str) -> str:
+def as_iso(text: str) -> str:
     """Convert a date to ISO 8601: slashes become hyphens, and a missing day becomes the first."""
     return text.replace("/", "-") + ("-01" if re.fullmatch(r"\d{4}[-/]\d\d", text) else "")
 
@@ -227,7 +228,7 @@ def quoted(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def nested_values(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Iterate over the values of a JSON object with their names: sensor.temp for nested objects, axes.0 for lists."""
     unvisited: list[tuple[str, Any]] = list(reversed(row.items()))
     number = 0
@@ -243,12 +244,12 @@ def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def at(row: dict[str, Any], name: str) -> Any:
+def nested_value(row: dict[str, Any], name: str) -> Any:
     """Return a value inside a JSON object by its name; None if it does not exist.
 
     Args:
         row: a JSON object.
-        name: the keys and list indices that lead to the value, joined by dots, as `leaves` returns them.
+        name: the keys and list indices that lead to the value, joined by dots, as `nested_values` returns them.
     """
     if name in row or "." not in name:
         return row.get(name)
@@ -333,7 +334,7 @@ def times_ahead(latest: Sequence[Any], count: int) -> list[Any] | None:
     try:
         if not all(isinstance(time, str) for time in latest) or latest[-1].replace(".", "", 1).isdigit():
             return _numbers([float(time) for time in latest], count, whole="." not in str(latest[-1]))
-        moments = [datetime.fromisoformat(iso(time)) for time in latest]
+        moments = [datetime.fromisoformat(as_iso(time)) for time in latest]
         ahead = _moments(moments, count)
         return None if ahead is None else [_written(moment, latest[-1]) for moment in ahead]
     except (ValueError, OverflowError, TypeError):

@@ -63,7 +63,7 @@ def joined_rows(parts: Sequence[Rows]) -> Rows:
     return Rows(np.concatenate(values), np.concatenate(lines), *([*chain.from_iterable(part)] for part in others))
 
 
-class Key(NamedTuple):
+class KeyColumn(NamedTuple):
     """The column with the keys, and the part of the keys to take.
 
     Attributes:
@@ -142,7 +142,7 @@ class Conversion:
         copied: Sequence[str],
         clock: str | None,
         gaps: int,
-        key: Key | None,
+        key: KeyColumn | None,
         has_calendar: bool,
         planned: Sequence[str],
         sizes: dict[str, int],

@@ -13,11 +13,13 @@ import msgspec
 
 from norewind.streams.base_source import MAX_LINE_BYTES
 from norewind.streams.stream import BadRow
-from norewind.streams.table.columns import at, leaves
+from norewind.streams.table.columns import nested_value, nested_values
 from norewind.streams.table.conversion import Getter
 
 # The names of `FORMATS`.
 FormatName = Literal["csv", "jsonl"]
+# Delimiters other than the comma that are common in CSV files.
+DELIMITERS = ";\t|"
 JSON_DECODER = msgspec.json.Decoder(dict[str, Any])
 # A field with quotes may be as long as one without.
 csv.field_size_limit(max(csv.field_size_limit(), 2 * MAX_LINE_BYTES))
@@ -133,7 +135,7 @@ class LineFormat(ABC):
             BadRow: the names cannot be used; the message ends with a remedy.
         """
         try:
-            names = dict.fromkeys(name for row in rows for name, _ in leaves(row))
+            names = dict.fromkeys(name for row in rows for name, _ in nested_values(row))
         except BadRow as problem:
             raise BadRow(f"{problem}. Leave some out, or put them into a list inside a column") from None
         for name in names:
@@ -149,7 +151,7 @@ class LineFormat(ABC):
             column: the name of the column.
             place: its index among all columns.
         """
-        return (lambda row: at(row, column)) if "." in column else (lambda row: row.get(column))
+        return (lambda row: nested_value(row, column)) if "." in column else (lambda row: row.get(column))
 
     def from_dicts(self, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Sequence[Any]:
         """Return rows from elsewhere in the form of parsed rows.
@@ -187,7 +189,9 @@ class CsvLines(LineFormat):
     def parse(self, text: str, columns: Sequence[str]) -> list[str]:
         fields = self._fields(text)
         if columns and len(fields) != len(columns):
-            raise BadRow(f"it has {len(fields)} fields, but there are {len(columns)} columns")
+            raise BadRow(
+                f"it has {len(fields)} fields, but there are {len(columns)} columns{_other_delimiter(columns)}"
+            )
         return fields
 
     def parse_lines(self, lines: Sequence[bytes], columns: Sequence[str]) -> list[list[str]]:
@@ -210,7 +214,7 @@ class CsvLines(LineFormat):
         return [[row.get(name) for name in columns] for row in rows]
 
     def write(self, row: dict[str, Any], columns: Sequence[str]) -> tuple[dict[str, Any], str]:
-        text, row = io.StringIO(), {name: _csv_field(at(row, name)) for name in columns}
+        text, row = io.StringIO(), {name: _csv_field(nested_value(row, name)) for name in columns}
         csv.writer(text, delimiter=self._delimiter, lineterminator="\n").writerow(row.values())
         return row, text.getvalue()
 
@@ -221,6 +225,12 @@ class CsvLines(LineFormat):
             return next(csv.reader([text], delimiter=self._delimiter, strict=True))
         except csv.Error as error:
             raise BadRow(f"its quotes do not match ({error}); a quoted field cannot contain a line break") from None
+
+
+def _other_delimiter(columns: Sequence[str]) -> str:
+    """Return a hint if the header seems to have another delimiter; otherwise nothing."""
+    sign = next((sign for sign in DELIMITERS if len(columns) == 1 and sign in columns[0]), None)
+    return f": the header has {sign!r} between its parts, so pass delimiter={json.dumps(sign)}" if sign else ""
 
 
 def _csv_field(value: Any) -> Any:

@@ -17,7 +17,7 @@ class Moment(NamedTuple):
     Attributes:
         statistics: the statistics of the columns so far.
         times: the times of the latest rows, as they were sent.
-        plan: the values known in advance of the next rows (rows, columns); NaN where one is not known.
+        plan: the planned values of the next rows (rows, columns); NaN where a value is not known.
     """
 
     statistics: SeriesStatistics
@@ -25,7 +25,7 @@ class Moment(NamedTuple):
     plan: np.ndarray
 
     def plans(self, layout: TableLayout, rows: Rows, ahead: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return what is planned at each of the next rows (rows, 1 + steps, columns), and the plan after them.
+        """Return the planned values at each of the next rows (rows, 1 + steps, columns), and the plan after them.
 
         Args:
             layout: how columns become inputs and targets.

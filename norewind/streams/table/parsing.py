@@ -82,7 +82,7 @@ class RowReader:
         self._source.drop([line])
 
     def plan(self, targets: Sequence[str], horizon: int, *, ahead: bool) -> None:
-        """Set what rows are planned for, if there are planned columns.
+        """Set what the planned columns, if there are any, are used for.
 
         Args:
             targets: the names of the targets.
@@ -93,18 +93,18 @@ class RowReader:
         self._reads_ahead = ahead and bool(self._planned)
 
     def carries_plans(self, rows: Sequence[Any]) -> bool:
-        """Return whether each row is sent with what is known of the next ones, which are then not read ahead.
+        """Return whether rows come with plans of the next ones, which are then not read ahead.
 
         Args:
             rows: the first rows.
 
         Raises:
-            StreamError: the source cannot be read ahead, and none of these rows says what is known of the next ones.
+            StreamError: the source cannot be read ahead, and none of these rows has a plan.
         """
         is_sent = any(isinstance(row, dict) and KNOWN_FUTURE in row for row in rows)
         if self._planned and not (is_sent or self._source.reads_ahead):
             example = f'"{KNOWN_FUTURE}": [{{"{self._planned[0]}": 1.5}}]'
-            why = f"rows of {self._source.name} are not read ahead, so each has to say what is known of the next ones"
+            why = f"rows of {self._source.name} are not read ahead, so each needs the known values of the next ones"
             raise StreamError(f"known_future: {why}, as in {example}.")
         return bool(self._planned) and is_sent
 

@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
 
 
 def index_times(index: Any) -> tuple[str, Iterable[Any]] | None:
-    """Return a pandas index of times as a column: its name, or "time", and its values; None for any other index.
+    """Return the name (or "time") and the values of a pandas index of times; None for any other index.
 
     Args:
         index: the index of a frame or a series.

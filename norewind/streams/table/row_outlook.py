@@ -14,11 +14,11 @@ from norewind.streams.table.calendar_entries import (
     wall_clock,
     write_calendar,
 )
-from norewind.streams.table.columns import DAY, KEPT_TIMES, at, boolean_of, can_read, number_of
+from norewind.streams.table.columns import DAY, KEPT_TIMES, boolean_of, can_read, nested_value, number_of
 
 # How far into the future times are continued.
 MAX_YEARS = 20
-# The entry of a row that holds what is known in advance of the next rows, where these are not read ahead.
+# The entry of a row that holds what is known in advance about the next rows, where these are not read ahead.
 KNOWN_FUTURE = "@known_future"
 
 
@@ -116,7 +116,7 @@ def sent_plan(row: Any, columns: Sequence[str]) -> np.ndarray | None:
     if not isinstance(sent, list) or not all(isinstance(each, dict) for each in sent):
         raise BadRow(f"{KNOWN_FUTURE!r} must be a list with an object for each of the next rows")
     try:
-        values = [[number_or_truth(at(each, name)) for name in columns] for each in sent]
+        values = [[number_or_truth(nested_value(each, name)) for name in columns] for each in sent]
     except BadRow as problem:
         raise BadRow(f"{KNOWN_FUTURE!r}: {problem}") from None
     return np.array(values, np.float64).reshape(-1, len(columns))
@@ -140,7 +140,7 @@ def plan_from(
     rows = list(rows)
     if not outlook.columns:
         raise StreamError("no columns are known in advance: name them when the model is made (known_future=).")
-    if absent := [name for name in outlook.columns if any(at(row, name) is None for row in rows[:1])]:
+    if absent := [name for name in outlook.columns if any(nested_value(row, name) is None for row in rows[:1])]:
         raise StreamError(f"known_future: the first row has no value of {absent[0]!r}.")
     if rows and clock in rows[0] and times and wall_clock(rows[0][clock]) != wall_clock(times[0]):
         raise StreamError(f"known_future: the next row is that of {times[0]}, but the first is of {rows[0][clock]}.")

@@ -14,7 +14,7 @@ from norewind.streams.stream import Samples, StreamError, check_take_count, coun
 from norewind.streams.table import columns, scaling
 from norewind.streams.table.column_choice import ColumnChoice
 from norewind.streams.table.columns import KEPT_TIMES, OTHER_CATEGORY, InferredKind, Kind, infer_kind
-from norewind.streams.table.conversion import Conversion, Key, Rows
+from norewind.streams.table.conversion import Conversion, KeyColumn, Rows
 from norewind.streams.table.formats import ReadOptions
 from norewind.streams.table.moment import Moment, one_by_one
 from norewind.streams.table.parsing import RowReader
@@ -93,7 +93,8 @@ class RowStream(SourceStream):
             self.steps = scaling.steps_of(horizon, steps)
             self.horizon, self._source = self.steps[-1], source
             self._reader, self._read_options = RowReader(source, read_options), read_options
-            self.inputs, self.targets = list(inputs or []), list(targets or [])
+            self.inputs = [*dict.fromkeys((*inputs, *read_options.known_future))] if inputs else []
+            self.targets = list(targets or [])
             self._copied, self._standardise = list(copy), standardise
             self.outlook = Outlook()
             self._plan = np.zeros((0, len(read_options.known_future)))  # of the next rows
@@ -143,11 +144,8 @@ class RowStream(SourceStream):
                 self.outlook = calendar_outlook(first[clock], self._read_options.holidays)
                 if self.outlook.entries and clock in self._cycles:
                     self._cycles[clock] = []  # the calendar is more informative than the cycles of the latest row
-        elif clock is not None:
-            self.warning = (
-                f"the times in the column {clock!r} are not in ascending order, but rows are learned in the "
-                "order of the source. Sort them or, if they belong to several series, name the column of the keys."
-            )
+        else:
+            self.warning = choice.time_warning(seen, clock)
         self.outlook = self.outlook._replace(columns=planned)
         if self._read_options.holidays and "holiday" not in self.outlook.entries:
             raise StreamError(
@@ -187,7 +185,7 @@ class RowStream(SourceStream):
             copied=self._copied,
             clock=self.clock if self.key is None else None,
             gaps=len(times),
-            key=None if self.key is None else Key(self.key, *self.shard),
+            key=None if self.key is None else KeyColumn(self.key, *self.shard),
             has_calendar=bool(self.outlook.entries),
             planned=self.outlook.columns,
             sizes={name: size for name, size in sizes.items() if name not in self.targets},
