@@ -3,8 +3,6 @@
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ from norewind.forecasting.backtest import Backtest, backtest
 from norewind.forecasting.base_model import MODEL_FILE, ForecastingModel
 from norewind.forecasting.forecasts import check_rows, forecast_next_rows
 from norewind.forecasting.frames import build_frame, check_is_frame, continued_index, forecast_columns, style_of
+from norewind.forecasting.model_settings import Names, check_is_one_series, names_of, settings_for_rows
 from norewind.forecasting.uninterruptible_lock import locked, uninterrupted
 from norewind.learners.learner import Learner
 from norewind.scoring.number_score import NumberScore
@@ -21,18 +20,14 @@ from norewind.scoring.row_score import RowScore
 from norewind.scoring.score import log_probabilities
 from norewind.streams import StreamError
 from norewind.streams.table.columns import category_of, is_missing
-from norewind.streams.table.formats import DICT_FORMAT
 from norewind.streams.table.python_rows import PythonRows, iterate_rows
 from norewind.training.build import in_precision
 from norewind.training.folder import saved_run
 from norewind.training.open_stream import open_stream
-from norewind.training.settings import Settings, SettingsError, check_scopes
+from norewind.training.settings import SettingsError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-# The name of a column, or several names.
-Names = str | Sequence[str]
 
 
 class Forecaster(ForecastingModel):
@@ -212,7 +207,7 @@ class Forecaster(ForecastingModel):
         plan = None if known_future is None else iterate_rows(known_future)
         result = forecast_next_rows(self.settings, training, rows, plan)
         if warn and result.warning:
-            warnings.warn(result.warning, stacklevel=4)  # of the caller of forecast
+            warnings.warn(result.warning, stacklevel=5)  # of the caller of forecast
         return result.entries
 
     def _value(self, values: dict[str, Any]) -> Any:
@@ -325,53 +320,6 @@ def _flat(forecasts: dict[str, Any]) -> dict[str, float]:
     if not all(isinstance(part, dict) for part in forecasts.values()):
         return forecasts
     return {f"{column} +{step}": value for step, part in forecasts.items() for column, value in part.items()}
-
-
-def settings_of(wrapper: Any) -> dict[str, Any]:
-    """Return the settings of the model inside an object for another library (River, scikit-learn, sktime).
-
-    Args:
-        wrapper: the object, with `method`, `budget`, `seed` and `settings` as attributes.
-    """
-    budget = {"budget": wrapper.budget} if wrapper.method == "auto" else {}
-    return {"method": wrapper.method, "seed": wrapper.seed, **budget, **(wrapper.settings or {})}
-
-
-def settings_for_rows(settings: dict[str, Any], **given: Any) -> Settings:
-    """Return the settings of a run on rows from Python, which are treated like JSON lines from a pipe.
-
-    Args:
-        settings: settings of `norewind train` that the user passed.
-        given: settings that the model determines.
-
-    Raises:
-        SettingsError: there is no setting of that name, or there is a key.
-    """
-    known = [field.name for field in fields(Settings)]
-    for name in settings.keys() - known:
-        close = get_close_matches(name, known, 1)
-        meant = f" Did you mean {close[0]}?" if close else ""
-        raise SettingsError(f"there is no setting {name}.{meant} Settings are those of norewind train, with _ for -.")
-    described = Settings(**{"source": "-", "format": DICT_FORMAT, **settings, **given})
-    check_is_one_series(described)
-    # `fit` may read a CSV file.
-    check_scopes(described, settings.keys() - {"header", "delimiter"})
-    return described
-
-
-def check_is_one_series(settings: Settings) -> None:
-    """Reject settings of a model for every key.
-
-    Raises:
-        SettingsError: the settings name a key.
-    """
-    if settings.key is not None:
-        remedy = "make one model per key, or train all keys with the command line: norewind train --key"
-        raise SettingsError(f"a Python model learns one series, but key is {settings.key!r}: {remedy} {settings.key}.")
-
-
-def names_of(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def load(folder: str | Path) -> Any:

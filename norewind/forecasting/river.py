@@ -9,6 +9,7 @@ import numpy as np
 
 from norewind.forecasting import models
 from norewind.forecasting.hedge import Hedge
+from norewind.forecasting.model_settings import settings_of
 from norewind.forecasting.uninterruptible_lock import UninterruptibleLock, uninterrupted
 from norewind.streams import StreamError
 from norewind.wording import missing_package
@@ -56,7 +57,7 @@ class _RiverModel:
             # Sorted, so that the result does not depend on the order of the features.
             self._names = sorted(x) or [NOTHING]
             inputs = [*self._names, *([TARGET] if self.target_is_input else [])]
-            chosen = {"bad": "skip", **models.settings_of(self)}
+            chosen = {"bad": "skip", **settings_of(self)}
             self._model = self.model_class(inputs=inputs, **self.model_options, **chosen)
         self._model.learn_one({**self._row(x), **more})
 

@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from norewind.forecasting import models
+from norewind.forecasting.model_settings import settings_of
 from norewind.streams.table.columns import CATEGORIES
 from norewind.wording import missing_package
 
@@ -45,7 +46,7 @@ class _StreamEstimator(BaseEstimator):
     def _learn(self, X: Any, y: np.ndarray, model_class: type) -> Self:
         """Learn from checked rows, with a new model unless there is one."""
         if not hasattr(self, "model_"):
-            self.model_ = model_class(TARGET, horizon=0, inputs=list(_row(X[0])), **models.settings_of(self))
+            self.model_ = model_class(TARGET, horizon=0, inputs=list(_row(X[0])), **settings_of(self))
         self.model_.fit({**_row(x), TARGET: target} for x, target in zip(X, y.tolist(), strict=True))
         return self
 

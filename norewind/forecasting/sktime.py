@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from norewind.forecasting import models
+from norewind.forecasting.model_settings import settings_of
 from norewind.wording import missing_package
 
 try:
@@ -72,7 +73,7 @@ class StreamForecaster(BaseForecaster):
 
     def _fit(self, y: pd.DataFrame, X: Any = None, fh: Any = None) -> Self:
         names = [f"y{place}" for place in range(y.shape[1])]
-        self.model_ = models.Forecaster(names, self.horizon, inputs=names, **models.settings_of(self))
+        self.model_ = models.Forecaster(names, self.horizon, inputs=names, **settings_of(self))
         return self._learn(y)
 
     def _update(self, y: pd.DataFrame, X: Any = None, update_params: bool = True) -> Self:

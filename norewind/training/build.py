@@ -31,8 +31,8 @@ from norewind.training.settings import Settings, SettingsError
 
 # The run that `fit` starts from, the new one after a chunk, and one more, which is a checkpoint or a gradient.
 COPIES = 3
-# The number of experts of `auto` whose forecasts wait for their targets.
-EXPERTS = 21
+# The most experts of `auto` for numbers whose forecasts wait for their targets, and those of an outlook.
+EXPERTS, OUTLOOK_EXPERTS = 21, 2
 
 
 class BuiltLearner(NamedTuple):
@@ -218,7 +218,7 @@ def bytes_of(settings: Settings, shape: StreamShape) -> float:
     row = (1 if shape.symbols else shape.inputs) + len(shape.steps) * (shape.outputs + shape.targets)
     intervals = 4 * shape.horizon * 2 * len(settings.interval) * len(shape.steps) * shape.targets
     pending_rows = (shape.horizon + window - 1 if shape.horizon else 0) * (width * row + 24 * shape.targets)
-    experts = EXPERTS if settings.method == registry.AUTO else 1
+    experts = EXPERTS + OUTLOOK_EXPERTS * bool(shape.outlook.width) if settings.method == registry.AUTO else 1
     try:
         run = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(init)))
     except (OverflowError, MemoryError, TypeError):  # JAX raises a TypeError for too many random numbers

@@ -79,8 +79,9 @@ def test_the_default_is_the_horizon_and_a_warning_says_how_it_goes_on(tmp_path, 
     assert len(printed.out.splitlines()) == 3
     assert "rows 2 to 3 are beyond the horizon of 1" in printed.err
     assert "hour keeps the last value. To forecast all of them directly, train with --horizon 3." in printed.err
-    with pytest.warns(UserWarning, match="beyond the horizon of 1"):
+    with pytest.warns(UserWarning, match="beyond the horizon of 1") as warned:
         load(run).forecast(2)
+    assert warned[0].filename == __file__
 
 
 def test_variances_of_all_steps_are_those_forecast_at_the_latest_row(wave, tmp_path, capsys):

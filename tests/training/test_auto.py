@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from run_folders import assert_rejected, at_sample, crash, everything, norewind
 
+from norewind.learners.outlook_shape import OutlookShape
 from norewind.training.auto import SERIES_RATES, series
+from norewind.training.build import EXPERTS, OUTLOOK_EXPERTS
 from norewind.training.log import read_log
 from norewind.training.open_stream import StreamShape
 
@@ -91,3 +93,9 @@ def test_the_budget_decides_how_many_networks_there_are(budget, networks):
     learner, _ = series(StreamShape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, budget, 0)
     least, _ = series(StreamShape(1, 1, False, targets=1, steps=(1,), known=(0,)), False, 1, 0)
     assert learner.experts - least.experts == networks
+
+
+@pytest.mark.parametrize(("outlook", "more"), [(OutlookShape(), 0), (OutlookShape(("hour",), 1), OUTLOOK_EXPERTS)])
+def test_the_estimate_of_memory_counts_all_experts(outlook, more):
+    shape = StreamShape(1, 1, False, targets=1, steps=(1, 2), known=(0,), outlook=outlook)
+    assert series(shape, False, 1e9, 0)[0].experts == EXPERTS + more

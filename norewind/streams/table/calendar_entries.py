@@ -13,6 +13,7 @@ import numpy as np
 from norewind.engines.kernels import kernel
 from norewind.streams.stream import BadRow, StreamError
 from norewind.streams.table.columns import DAY, KEPT_TIMES, as_iso, time_of
+from norewind.wording import missing_package
 
 # The entries of a time: the hour of the day (0 to 24), the weekday (0 for Monday), the share of the year that has
 # passed, the month (0 for January), and whether the day is a holiday.
@@ -94,8 +95,7 @@ def holidays_of_year(country: str, year: int) -> tuple[int, ...]:
     try:
         holidays: Any = import_module("holidays")  # an optional package
     except ImportError:
-        remedy = "pip install 'norewind[holidays]', or pip install holidays"
-        raise StreamError(f"holidays={country!r} needs the package holidays: {remedy}.") from None
+        raise StreamError(f"holidays={country!r}: {missing_package('holidays', 'holidays')}.") from None
     code, _, part = country.partition("-")
     try:
         days = holidays.country_holidays(code, subdiv=part or None, years=year)
