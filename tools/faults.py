@@ -183,6 +183,7 @@ class Faults:
 
         try:
             self.kind.act(run)
+            self.library.faults_end()  # to compare keys, SQLite must be able to make files
             different = self.kind.differs(run, self.whole)
         except Disturbed as message:
             self.messages.add(str(message)[:200])

@@ -65,7 +65,7 @@ def serve(
         try:
             # A second Ctrl-C ends the wait for accepted rows.
             with suppress(KeyboardInterrupt):
-                listen("serve", application(service.feed, token, service), listener, stop, service.end)
+                listen("serve", application(service.page, token, service), listener, stop, service.end)
         finally:
             service.close()
         report_lost_rows(service, drain_seconds)
@@ -103,10 +103,10 @@ def watch(
     """
     with until_stopped("watch") as stop, open_listener(host, port, token_file) as (listener, token):
         from norewind.serving.app import application
-        from norewind.serving.page_feed import FolderFeed
+        from norewind.serving.page_content import FolderContent
 
-        feed = FolderFeed(run)
-        listen("watch", application(feed, token), listener, stop, feed.end)
+        page = FolderContent(run)
+        listen("watch", application(page, token), listener, stop, page.end)
 
 
 @contextmanager

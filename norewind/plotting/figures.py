@@ -322,10 +322,12 @@ def rows_figure(
             means, spreads = np.moveaxis(ahead[:, place], -1, 0)
             ax.axvline(rows[-1] if drawn else last + 0.5, color=GRAY, linewidth=0.8)
             ax.plot(steps, means, "o-", color=COLORS[0], linewidth=1.4, markersize=3, label="forecast of the next rows")
-            for level, bounds in bands.items():
+            for order, (level, bounds) in enumerate(sorted(bands.items(), reverse=True)):
                 low, high = (np.where(np.isfinite(bound), bound, np.nan) for bound in bounds[..., place].T)
                 label = f"{100 * level:g} % interval"
-                ax.fill_between(steps, low, high, color=COLORS[0], alpha=0.15, linewidth=0, label=label)
+                # Narrower intervals are drawn over wider ones, in a darker shade.
+                shade = 0.15 + 0.35 * order / len(bands)
+                ax.fill_between(steps, low, high, color=COLORS[0], alpha=shade, linewidth=0, label=label)
             if not bands:
                 band = 1.96 * np.where(np.isnan(spreads), 0, spreads)
                 low, high, label = means - band, means + band, "95 % interval (Gaussian errors)"

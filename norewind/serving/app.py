@@ -28,7 +28,7 @@ from norewind.serving.bodies import (
     read_lines,
 )
 from norewind.serving.forecast_requests import ForecastRequest
-from norewind.serving.page_feed import TICK_SECONDS, PageFeed
+from norewind.serving.page_content import TICK_SECONDS, PageContent
 from norewind.serving.prometheus import RequestCounts
 from norewind.serving.service import Service
 
@@ -40,11 +40,11 @@ PAGE_TYPES = {"/": "html", "/page.js": "javascript", "/page.css": "css"}
 UNBUFFERED = {"x-accel-buffering": "no"}
 
 
-def application(feed: PageFeed, token: str | None = None, service: Service | None = None) -> AccessControl:
+def application(page: PageContent, token: str | None = None, service: Service | None = None) -> AccessControl:
     """Build the ASGI application.
 
     Args:
-        feed: the content of the live page.
+        page: the content of the live page.
         token: the token that requests must send; None if none is required.
         service: the service that answers and learns; None to serve the page alone.
 
@@ -52,12 +52,13 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
         The application, behind its access control.
     """
     access = AccessControl(token)
-    routes = [Route("/events", partial(events, feed)), Route("/login", access.login, methods=["POST"])]
-    routes.append(Route("/health", partial(health, service.status if service else feed.snapshot)))
+    routes = [Route("/events", partial(events, page)), Route("/login", access.login, methods=["POST"])]
+    routes.append(Route("/health", partial(health, service.status if service else page.snapshot)))
     if service:
         posts = {"/predict": predict, "/learn": learn, "/stream": stream}
         routes += [Route(path, partial(answer, service), methods=["POST"]) for path, answer in posts.items()]
         routes.append(Route("/forecast", partial(forecast, service), methods=["GET", "POST"]))
+        routes.append(Route("/explain", partial(explain, service)))
         routes.append(Route("/metrics", partial(metrics, service, access.counts)))
     folder = resources.files("norewind.serving") / "page"
     for path, kind in PAGE_TYPES.items():
@@ -66,7 +67,7 @@ def application(feed: PageFeed, token: str | None = None, service: Service | Non
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(feed.run())]
+        tasks = [asyncio.create_task(page.run())]
         if service:
             service.loop = asyncio.get_running_loop()
             tasks.append(asyncio.create_task(service.save_labels()))
@@ -121,11 +122,34 @@ async def forecast(service: Service, request: Request) -> Response:
         body = decode_forecast(await read_body(request))
         wanted = ForecastRequest(body.steps, body.key, body.known_future)
     else:
-        steps = request.query_params.get("steps")
-        if steps is not None and not (steps.isascii() and steps.isdigit() and len(steps) < 10):
-            raise RequestError(400, "steps must be a whole number.")
-        wanted = ForecastRequest(None if steps is None else int(steps), request.query_params.get("key"))
+        wanted = ForecastRequest(number_in(request, "steps"), request.query_params.get("key"))
     return JsonAnswer({"rows": await service.forecast(wanted)})
+
+
+async def explain(service: Service, request: Request) -> Response:
+    """`GET /explain?step=24`: explain the latest forecast, by default that of the nearest step.
+
+    Args:
+        service: explains it.
+        request: how many rows ahead the forecast is.
+    """
+    return JsonAnswer(await service.explain(number_in(request, "step")))
+
+
+def number_in(request: Request, name: str) -> int | None:
+    """Return a number in the query of a request; None if there is none.
+
+    Args:
+        request: the request.
+        name: the name of the number.
+
+    Raises:
+        RequestError: it is not a whole number.
+    """
+    text = request.query_params.get(name)
+    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise RequestError(400, f"{name} must be a whole number.")
+    return None if text is None else int(text)
 
 
 async def learn(service: Service, request: Request) -> Response:
@@ -162,7 +186,7 @@ async def metrics(service: Service, counts: RequestCounts, _: Request) -> Respon
         counts: the requests so far.
         _: the request.
     """
-    latest = service.feed.metrics[-1] if service.feed.metrics else {}
+    latest = service.page.metrics[-1] if service.page.metrics else {}
     return PlainTextResponse(counts.text(latest | service.status()), media_type="text/plain; version=0.0.4")
 
 
@@ -241,28 +265,28 @@ async def _read_lines(service: Service, request: Request, answers: asyncio.Queue
         await answers.put(None)
 
 
-async def events(feed: PageFeed, request: Request) -> Streamed:
+async def events(page: PageContent, request: Request) -> Streamed:
     """`GET /events`: the content of the page as server-sent events.
 
     Args:
-        feed: the content of the page.
+        page: the content of the live page.
         request: the request of a viewer, whose connection stays open.
 
     Raises:
         RequestError: too many pages are open.
     """
-    if feed.viewers >= MAX_VIEWERS:
+    if page.viewers >= MAX_VIEWERS:
         raise busy_error(f"{MAX_VIEWERS} pages are open")
-    return Streamed(_send_news(feed, request), 200, UNBUFFERED, "text/event-stream")
+    return Streamed(_send_news(page, request), 200, UNBUFFERED, "text/event-stream")
 
 
-async def _send_news(feed: PageFeed, request: Request) -> AsyncIterator[bytes]:
-    feed.viewers += 1
+async def _send_news(page: PageContent, request: Request) -> AsyncIterator[bytes]:
+    page.viewers += 1
     sent = None
     try:
-        while not feed.ended and not await request.is_disconnected():
-            sent, event, content = feed.next_event(sent)
+        while not page.ended and not await request.is_disconnected():
+            sent, event, content = page.next_event(sent)
             yield f"event: {event}\ndata: ".encode() + encode_json(content) + b"\n\n"  # JSON has no line breaks
             await asyncio.sleep(TICK_SECONDS)
     finally:
-        feed.viewers -= 1
+        page.viewers -= 1

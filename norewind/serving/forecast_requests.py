@@ -1,4 +1,4 @@
-"""Requests for forecasts of a run, which the learning thread answers between two chunks, when nothing changes."""
+"""Requests for forecasts and explanations, which the learning thread answers between two chunks."""
 
 import asyncio
 from collections import deque
@@ -26,46 +26,40 @@ class ForecastRequest(NamedTuple):
     known_future: list[dict[str, Any]] | None = None
 
 
-class ForecastRequests:
+class LearnerRequests:
     """A queue of requests. `answer_all` is called in the learning thread, all other methods in the event loop."""
 
     def __init__(self):
-        self._waiting: deque[tuple[ForecastRequest, asyncio.Future]] = deque()
+        self._waiting: deque[tuple[Callable[[], Any], asyncio.Future]] = deque()
 
-    async def ask(self, wanted: ForecastRequest) -> list[dict[str, Any]]:
-        """Wait for a forecast.
+    async def ask(self, compute: Callable[[], Any]) -> Any:
+        """Wait for an answer.
 
         Args:
-            wanted: which rows to forecast.
-
-        Returns:
-            One entry per row.
+            compute: computes the answer.
 
         Raises:
-            RequestError: the run cannot forecast this many rows, or is too busy.
+            RequestError: the run cannot answer this, or is too busy.
         """
-        if wanted.rows is not None and not 1 <= wanted.rows <= MAX_ROWS:
-            raise RequestError(400, f"steps must be from 1 to {MAX_ROWS:,}.")
         if len(self._waiting) >= MAX_REQUESTS:
             raise busy_error(f"{MAX_REQUESTS} forecasts are waiting")
         answer = asyncio.get_running_loop().create_future()
-        self._waiting.append((wanted, answer))
+        self._waiting.append((compute, answer))
         done, _ = await asyncio.wait([answer], timeout=MAX_SECONDS)
         if not done:
-            raise busy_error("no forecast was made in time")
+            raise busy_error("no answer was computed in time")
         return answer.result()
 
-    def answer_all(self, forecast: Callable[[ForecastRequest], list[dict[str, Any]]], call_soon: Callable) -> None:
+    def answer_all(self, call_soon: Callable) -> None:
         """Answer the requests that wait.
 
         Args:
-            forecast: forecasts the rows that a request asks for.
             call_soon: calls a function in the event loop.
         """
         while self._waiting:
-            wanted, answer = self._waiting.popleft()
+            compute, answer = self._waiting.popleft()
             try:
-                call_soon(_settle, answer, forecast(wanted))
+                call_soon(_settle, answer, compute())
             except NorewindError as error:
                 call_soon(_settle, answer, RequestError(400, str(error)))
 

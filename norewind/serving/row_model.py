@@ -10,12 +10,13 @@ import numpy as np
 from norewind.core.trees import concatenate_trees, copy_arrays, floats_norm
 from norewind.fleets.fleet import Fleet
 from norewind.fleets.store import MAX_SAMPLES
+from norewind.forecasting.explain import check_explainable, explain_training
 from norewind.forecasting.forecasts import check_rows, forecast_next_rows, key_forecasts
 from norewind.learners.learner import Forecasts, Learner
 from norewind.scoring.class_score import ClassScore
 from norewind.scoring.number_score import KeyedScore, NumberScore
 from norewind.scoring.row_score import RowScore
-from norewind.serving.forecast_requests import ForecastRequest
+from norewind.serving.forecast_requests import MAX_ROWS, ForecastRequest
 from norewind.streams.stream import Samples
 from norewind.streams.table.columns import CATEGORIES, OTHER_CATEGORY, category_of, nested_value
 from norewind.streams.table.moment import Moment
@@ -149,6 +150,19 @@ class RowModel(ABC):
             StreamError: what is said to be known in advance does not fit the run.
         """
 
+    def explain(self, lines: Sequence[dict[str, Any]], step: int | None) -> dict[str, Any]:
+        """Explain the latest forecast. Called in the learning thread, between two chunks.
+
+        Args:
+            lines: the lines of metrics so far.
+            step: how many rows ahead the forecast is; None for the nearest step.
+
+        Raises:
+            SettingsError: the run cannot be explained.
+        """
+        check_explainable(self.settings, step)
+        return explain_training(self.training, lines, step)
+
     def _anomaly(self, place: int, samples: Samples, outputs: Forecasts, state: ServedState) -> dict[str, Any]:
         """Score one of the rows as if it were the next one."""
         assert isinstance(self.score, RowScore)
@@ -197,6 +211,8 @@ class SeriesModel(RowModel):
         if wanted.key is not None:
             raise SettingsError("this run has no keys: leave out key=.")
         check_rows(self.settings, wanted.rows)
+        if (wanted.rows or 0) > MAX_ROWS:
+            raise SettingsError(f"steps must be from 1 to {MAX_ROWS:,}.")
         return forecast_next_rows(self.settings, self.training, wanted.rows, wanted.known_future).entries
 
     def warm_up(self, rows: int) -> None:

@@ -7,14 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from norewind.errors import Diverged
 from norewind.serving.bodies import RequestError, busy_error
-from norewind.serving.forecast_requests import ForecastRequest, ForecastRequests
+from norewind.serving.forecast_requests import ForecastRequest, LearnerRequests
 from norewind.serving.late_labels import LateLabels
-from norewind.serving.page_feed import PageFeed, about
+from norewind.serving.page_content import PageContent, about
 from norewind.serving.queues import IncomingRows, PredictionQueue, seconds_per_row
 from norewind.serving.row_model import KeyedModel, RowModel, SeriesModel, rows_so_far
 from norewind.storage.checkpoint import Writer, samples_of
@@ -59,7 +60,7 @@ class Service:
         problem: why the run no longer learns; None while it does.
         error: the exception that ended learning, other than divergence.
         model: the answers of the run.
-        feed: the content of the live page.
+        page: the content of the live page.
         loop: the event loop, set when it starts.
         streams: the tasks that read the bodies of open streams.
     """
@@ -75,7 +76,7 @@ class Service:
         self._settings = settings_to_serve(folder)
         self._max_unlabeled = max_unlabeled
         self._drain_seconds = drain_seconds
-        self.feed = PageFeed(about(folder), read_log(folder / METRICS), self.status)
+        self.page = PageContent(about(folder), read_log(folder / METRICS), self.status)
         self.incoming = IncomingRows(max_queue)
         self.accepted = self.learned = self.durable = self.predicted = 0
         self.problem: str | None = None
@@ -83,7 +84,7 @@ class Service:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.streams: set[asyncio.Task] = set()
         self._answers: dict[int, asyncio.Future] = {}
-        self._forecasts = ForecastRequests()
+        self._requests = LearnerRequests()
         self._ready = threading.Event()
         self._stop = threading.Event()
         self._writer: Writer | None = None
@@ -108,7 +109,7 @@ class Service:
     def _learn(self) -> None:
         hooks = Hooks(
             begin=self._begin,
-            metrics=lambda line: self._call_soon(self.feed.add_metrics, line),
+            metrics=lambda line: self._call_soon(self.page.add_metrics, line),
             checkpoint=self._note_checkpoint,
             predictions=self._publish,
             should_stop=self._should_stop,
@@ -150,7 +151,7 @@ class Service:
             raise self._save_error
         if self._writer:
             self._writer.check()
-        self._forecasts.answer_all(self.model.forecast, self._call_soon)
+        self._requests.answer_all(self._call_soon)
         return self._stop.is_set()
 
     def _publish(self, entries: list[dict[str, Any]]) -> None:
@@ -174,7 +175,7 @@ class Service:
     # In the event loop.
 
     def _add_rows(self, entries: list[dict[str, Any]]) -> None:
-        self.feed.add_rows(entries)
+        self.page.add_rows(entries)
         for entry in entries:
             if answer := self._answers.pop(entry["sample"], None):
                 answer.set_result(entry)
@@ -183,7 +184,7 @@ class Service:
         for answer in self._answers.values():
             answer.set_result(ENDED_ANSWER)
         self._answers.clear()
-        self._forecasts.end()
+        self._requests.end()
 
     def _future_answer(self, number: int) -> asyncio.Future:
         """Return the future answer to an accepted row. Several tasks may await it, so it must not be cancelled."""
@@ -250,11 +251,24 @@ class Service:
         if self.problem or not self._thread.is_alive():
             raise RequestError(503, f"the run no longer learns: {self.problem}")
         if self._settings.key is None and wanted.key is None:
-            return await self._forecasts.ask(wanted)
+            return await self._requests.ask(partial(self.model.forecast, wanted))
         try:
             return self.model.forecast(wanted)
         except SettingsError as error:
             raise RequestError(400, str(error)) from None
+
+    async def explain(self, step: int | None) -> dict[str, Any]:
+        """Explain the latest forecast; see `explain_training`.
+
+        Args:
+            step: how many rows ahead it is; None for the nearest step.
+
+        Raises:
+            RequestError: the run cannot be explained, no longer learns, or is too busy.
+        """
+        if self.problem or not self._thread.is_alive():
+            raise RequestError(503, f"the run no longer learns: {self.problem}")
+        return await self._requests.ask(partial(self.model.explain, list(self.feed.metrics), step))
 
     def learn(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> int:
         """Accept rows to learn from, all or none.
@@ -326,7 +340,7 @@ class Service:
 
     def end(self) -> None:
         """End requests that would not end on their own. Lines that were already sent are still answered."""
-        self.feed.end()
+        self.page.end()
         for task in self.streams:
             task.cancel()
 

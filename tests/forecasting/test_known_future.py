@@ -184,6 +184,11 @@ def test_a_service_is_sent_what_is_known_in_advance(frame, tmp_path):
         await service.wait_until_learned(ROWS)
         told = await service.forecast(ForecastRequest())
         prices = [{"price": row["price"] + 2} for row in rows[169]["@known_future"]]
+        why = await service.explain(2)
+        parts = [part["adds"] for part in why["forecast"]["load"]["parts"]]
+        assert sum(parts) == pytest.approx(told[1]["forecast"]["load"], rel=1e-5)
+        assert why["unusual"][0]["column"] == "load"
+        assert {"value", "expected"} <= why["unusual"][0].keys()
         return asked[0]["forecast"], told, await service.forecast(ForecastRequest(3, known_future=prices))
 
     try:
@@ -216,7 +221,7 @@ def test_holidays_are_those_of_the_package(monkeypatch):
 def test_a_message_names_the_package_of_holidays(frame, monkeypatch):
     holidays_of_year.cache_clear()
     monkeypatch.setitem(sys.modules, "holidays", None)
-    with pytest.raises(StreamError, match="pip install 'norewind\\[holidays\\]'"):
+    with pytest.raises(StreamError, match="pip install '.\\[holidays\\]'"):
         Forecaster(targets="load", holidays="DE").fit(frame)
 
 

@@ -65,3 +65,19 @@ def test_errors_are_those_of_the_limited_forecasts():
     assert line["errors"]["model"]["sold"]["mae"] == pytest.approx(values[1:].mean(), rel=1e-5)
     assert line["intervals"]["0.8"]["width"] == 0
     assert line["intervals"]["0.8"]["coverage"] == pytest.approx(np.mean(values == 0), rel=1e-5)
+
+
+@pytest.mark.parametrize(("loss", "share"), [("absolute", 0.5), ("quantile:0.9", 0.9)])
+def test_a_median_and_a_quantile_on_the_command_line(loss, share, tmp_path, capsys):
+    values = np.random.default_rng(1).exponential(size=600).round(4)
+    (tmp_path / "rows.csv").write_text("\n".join(["load", *map(str, values), ""]))
+    options = ("--targets", "load", "--loss", loss, "--method", "bptt", "--hidden", 2, "--predictions", "file")
+    assert norewind("train", tmp_path / "rows.csv", *options, "--out", tmp_path / "run") == 0
+    output = capsys.readouterr().err
+    assert ("median" if share == 0.5 else "quantile") in output
+    lines = read_log(tmp_path / "run" / "predictions.jsonl")[300:]
+    below = np.mean([line["target"]["load"] <= line["prediction"]["load"] for line in lines])
+    assert below == pytest.approx(share, abs=0.06)
+    assert norewind("forecast", tmp_path / "run") == 0
+    made = json.loads(capsys.readouterr().out)["forecast"]["load"]
+    assert made == pytest.approx(np.quantile(values, share), rel=0.35)

@@ -137,7 +137,7 @@ def test_rows_are_saved_with_time_although_nothing_is_learned(run, monkeypatch):
     monkeypatch.setattr(service, "SAVE_SECONDS", 0.05)
     served = Service(run)
     try:
-        with in_a_thread(application(served.feed, service=served)) as port:
+        with in_a_thread(application(served.page, service=served)) as port:
             client = Client(None, f"http://127.0.0.1:{port}/")
             for number in range(20):
                 assert client.ask("predict", {"row": {"wind": 0.5, "note": "x"}, "id": str(number)})[0] == 200
@@ -238,7 +238,7 @@ def test_a_failed_save_in_the_background_ends_learning(run, monkeypatch, place):
     served.training._saved_time -= 3600  # the next checkpoint is due
     served.training.intervals = replace(served.training.intervals, checkpoint_seconds=1)
     try:
-        with monkeypatch.context() as patched, in_a_thread(application(served.feed, service=served)) as port:
+        with monkeypatch.context() as patched, in_a_thread(application(served.page, service=served)) as port:
             client = Client(None, f"http://127.0.0.1:{port}/")
             patched.setattr(place, fail_to_write)
             if "labels" in place:
@@ -263,12 +263,12 @@ def test_copied_columns_are_answered_and_wait_too(tmp_path):
     assert norewind("train", source, "--out", tmp_path / "run", *MODEL, "--copy", "name") == 0
     served = Service(tmp_path / "run")
     try:
-        with in_a_thread(application(served.feed, service=served)) as port:
+        with in_a_thread(application(served.page, service=served)) as port:
             client = Client(None, f"http://127.0.0.1:{port}/")
             status, answer = client.ask("predict", {"row": {"name": "new", "wind": 1, "note": "x"}, "id": "a"})
             assert (status, answer["copied"]) == (200, {"name": "new"})
             assert client.ask("learn?wait=1", {"row": {"power": 1}, "id": "a"})[0] == 202
             assert client.ask("predict", {"row": {"wind": 1}})[1]["copied"] == {"name": None}
-            assert served.feed.rows[-1]["copied"] == {"name": "new"}
+            assert served.page.rows[-1]["copied"] == {"name": "new"}
     finally:
         served.close()

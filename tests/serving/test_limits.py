@@ -14,11 +14,11 @@ from servers import Server as Client
 from servers import in_a_thread, table
 from starlette.requests import Request
 
-from norewind.serving import bodies, page_feed, queues, server
+from norewind.serving import bodies, page_content, queues, server
 from norewind.serving.access import is_local
 from norewind.serving.app import application, stream
 from norewind.serving.bodies import RequestError
-from norewind.serving.page_feed import PageFeed
+from norewind.serving.page_content import PageContent
 from norewind.serving.queues import MAX_BATCH, IncomingRows, PredictionQueue
 from norewind.serving.service import Service
 from norewind.streams.position import Mark, init_position
@@ -27,7 +27,7 @@ TOKEN = "correct-horse-battery"
 
 
 def page(token=None):
-    return application(PageFeed({"name": "<b>", "columns": None}), token)
+    return application(PageContent({"name": "<b>", "columns": None}), token)
 
 
 def talk(port: int, sent: bytes, seconds: float = 10) -> bytes:
@@ -271,7 +271,7 @@ def test_an_internal_error_is_answered_without_a_traceback(trained, tmp_path):
 
     service.predict = service.follow = fail
     try:
-        with in_a_thread(application(service.feed, service=service)) as port:
+        with in_a_thread(application(service.page, service=service)) as port:
             client = Client(None, f"http://127.0.0.1:{port}/")
             status, answer = client.ask("predict", {"row": {"power": 1}})
             assert (status, "internal error" in answer["error"]) == (500, True)
@@ -286,7 +286,7 @@ def test_lines_that_a_run_diverges_at_are_answered_too(trained, tmp_path, diverg
     service = Service(shutil.copytree(trained, tmp_path / "run"))
     diverge(350)
     try:
-        with in_a_thread(application(service.feed, service=service)) as port:
+        with in_a_thread(application(service.page, service=service)) as port:
             answers = Client(None, f"http://127.0.0.1:{port}/").stream(table(200, 300))
     finally:
         service.close()
@@ -367,46 +367,46 @@ def test_an_answer_does_not_wait_for_the_next():
 
 
 def test_viewers_receive_what_is_new():
-    feed = PageFeed({"name": "x", "columns": None}, [{"samples": 1, "loss": 2.0}], lambda: {"samples": 1})
-    sent, event, content = feed.next_event(None)
+    live = PageContent({"name": "x", "columns": None}, [{"samples": 1, "loss": 2.0}], lambda: {"samples": 1})
+    sent, event, content = live.next_event(None)
     assert (event, content["about"]["name"], len(content["metrics"])) == ("start", "x", 1)
     for number in range(300):
-        feed.add_rows([{"sample": number, "key": f"k{number % 3}", "surprise": float(number % 3)}])
-    assert [entry["key"] for entry in feed.snapshot()["keys"]] == ["k2", "k1", "k0"]
-    sent, event, content = feed.next_event(sent)
+        live.add_rows([{"sample": number, "key": f"k{number % 3}", "surprise": float(number % 3)}])
+    assert [entry["key"] for entry in live.snapshot()["keys"]] == ["k2", "k1", "k0"]
+    sent, event, content = live.next_event(sent)
     assert (event, content["metrics"], len(content["rows"])) == ("tick", [], 200)
-    feed.add_metrics({"samples": 2, "loss": 1.0})
-    feed.add_rows([{"sample": 300}])
-    sent, event, content = feed.next_event(sent)
+    live.add_metrics({"samples": 2, "loss": 1.0})
+    live.add_rows([{"sample": 300}])
+    sent, event, content = live.next_event(sent)
     assert (event, content["rows"], content["metrics"][0]["samples"]) == ("tick", [{"sample": 300}], 2)
     assert content["status"]["samples"] == 1
-    feed.restart()
-    assert feed.next_event(sent)[1] == "start"
+    live.restart()
+    assert live.next_event(sent)[1] == "start"
 
 
 def test_the_page_keeps_a_limited_number_of_lines_and_keys(monkeypatch):
     """Old lines are thinned out, so that the curves still begin early."""
-    monkeypatch.setattr(page_feed, "MAX_KEYS", 3)
-    feed, sent = PageFeed({"name": "x"}), None
+    monkeypatch.setattr(page_content, "MAX_KEYS", 3)
+    live, sent = PageContent({"name": "x"}), None
     for number in range(3_000):
-        feed.add_metrics({"samples": number})
+        live.add_metrics({"samples": number})
         if number == 2_996:
-            sent, _, _ = feed.next_event(None)
-        assert len(feed.metrics) <= page_feed.MAX_METRICS
-    samples = [line["samples"] for line in feed.metrics]
+            sent, _, _ = live.next_event(None)
+        assert len(live.metrics) <= page_content.MAX_METRICS
+    samples = [line["samples"] for line in live.metrics]
     assert samples == sorted(samples)
     assert samples[-500:] == list(range(2_500, 3_000))
     assert samples[0] < 500 < len(samples)
-    assert [line["samples"] for line in feed.next_event(sent)[2]["metrics"]] == [2_997, 2_998, 2_999]
+    assert [line["samples"] for line in live.next_event(sent)[2]["metrics"]] == [2_997, 2_998, 2_999]
     for key in "abcad":
-        feed.add_rows([{"sample": 1, "key": key, "surprise": 1.0}])
-    assert list(feed.keys) == ["c", "a", "d"]
+        live.add_rows([{"sample": 1, "key": key, "surprise": 1.0}])
+    assert list(live.keys) == ["c", "a", "d"]
 
 
 def test_viewers_are_limited_and_disconnected_at_the_end():
     """This includes a client that does not read: nothing is buffered for it."""
-    feed = PageFeed({"name": "x", "columns": None})
-    with in_a_thread(application(feed)) as port:
+    live = PageContent({"name": "x", "columns": None})
+    with in_a_thread(application(live)) as port:
         ask = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
         viewers = [socket.create_connection(("127.0.0.1", port), 10) for _ in range(32)]
         for viewer in viewers:
@@ -415,10 +415,10 @@ def test_viewers_are_limited_and_disconnected_at_the_end():
         assert Client(None, f"http://127.0.0.1:{port}/").ask("events")[0] == 429
         viewers.pop().close()
         end = time.monotonic() + 10
-        while feed.viewers == 32:
+        while live.viewers == 32:
             assert time.monotonic() < end
             time.sleep(0.05)
-        feed.end()
+        live.end()
         for viewer in viewers:
             found = b""
             while not found.endswith(b"0\r\n\r\n"):
@@ -430,13 +430,13 @@ def test_a_viewer_that_does_not_read_is_disconnected(monkeypatch):
     """Its connection is aborted: closing it would wait until the viewer has read everything."""
     monkeypatch.setattr(server, "SEND_SECONDS", 0.2)
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
-    feed = PageFeed({"name": "x" * 1_000_000, "columns": None})
-    with in_a_thread(application(feed)) as port, socket.create_connection(("127.0.0.1", port), 10) as viewer:
+    live = PageContent({"name": "x" * 1_000_000, "columns": None})
+    with in_a_thread(application(live)) as port, socket.create_connection(("127.0.0.1", port), 10) as viewer:
         viewer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert viewer.recv(10)
         client, end = Client(None, f"http://127.0.0.1:{port}/"), time.monotonic() + 20
         assert client.ask("health")[0] == 429
-        while feed.viewers or client.ask("health")[0] == 429:
-            feed.restart()  # all of it is sent again
+        while live.viewers or client.ask("health")[0] == 429:
+            live.restart()  # all of it is sent again
             assert time.monotonic() < end
             time.sleep(0.1)

@@ -11,7 +11,7 @@ pytest.importorskip("uvicorn")
 from servers import in_a_thread, served, table
 
 from norewind.serving.app import application
-from norewind.serving.page_feed import PageFeed
+from norewind.serving.page_content import PageContent
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no chromium and chromedriver")
 SHOWN = "return document.querySelector(arguments[0]).getBoundingClientRect().height > 0"
@@ -92,10 +92,10 @@ def test_the_page_of_a_folder_follows_it_and_shows_keys_as_text(run):
 def test_the_page_of_a_text_shows_symbols_and_no_empty_chart():
     about = {"name": "book", "kind": "bytes", "unit": "bits", "model": "gru-4", "source": "book.txt", "columns": None}
     about |= {"has_rows": False, "simple": {"baseline": "order-0 entropy"}}
-    feed = PageFeed(about)
+    live = PageContent(about)
     output = {"prediction": 84, "probability": 0.9, "surprise": 1.0}
-    feed.add_rows([{"sample": n, "symbol": symbol, **output} for n, symbol in enumerate(b"The fox\n", 1)])
-    with in_a_thread(application(feed)) as port, browser() as page:
+    live.add_rows([{"sample": n, "symbol": symbol, **output} for n, symbol in enumerate(b"The fox\n", 1)])
+    with in_a_thread(application(live)) as port, browser() as page:
         page.open(f"http://127.0.0.1:{port}/")
         page.wait("return document.querySelector('#link').textContent === 'live'")
         assert page.text("#symbols") == "The fox\n"

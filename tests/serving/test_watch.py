@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("uvicorn")
 from run_folders import latest
 
-from norewind.serving.page_feed import FolderFeed, about
+from norewind.serving.page_content import FolderContent, about
 from norewind.storage.checkpoint import _write, read
 from norewind.training.log import LogTail
 
@@ -37,10 +37,10 @@ def test_a_log_is_followed_even_if_it_is_truncated(tmp_path):
 
 
 def test_the_latest_rows_come_from_predictions_or_from_the_checkpoint(run):
-    logged = FolderFeed(run)
+    logged = FolderContent(run)
     assert len(logged.rows) == 200
     (run / "predictions.jsonl").unlink()
-    saved = FolderFeed(run)
+    saved = FolderContent(run)
     assert saved.snapshot()["durable"] == 300
     for one, other in zip(logged.rows, saved.rows, strict=True):
         for name in ("sample", "prediction", "target"):
@@ -49,45 +49,45 @@ def test_the_latest_rows_come_from_predictions_or_from_the_checkpoint(run):
 
 
 def test_the_age_of_the_latest_line_is_that_of_the_file_not_of_the_page(run):
-    feed = FolderFeed(run)
+    live = FolderContent(run)
     hour_ago = time.time() - 3600
     os.utime(run / "metrics.jsonl", (hour_ago, hour_ago))
-    assert 3600 <= feed.status()["silent"] < 3700
+    assert 3600 <= live.status()["silent"] < 3700
     (run / "metrics.jsonl").write_text("")
-    assert feed.status()["silent"] is None
+    assert live.status()["silent"] is None
 
 
 def test_an_ended_run_has_no_speed(run):
-    feed = FolderFeed(run)
-    feed.add_metrics({"samples": 200, "seconds": 1.0})
-    feed.add_metrics({"samples": 300, "seconds": 3.0})
+    live = FolderContent(run)
+    live.add_metrics({"samples": 200, "seconds": 1.0})
+    live.add_metrics({"samples": 300, "seconds": 3.0})
     (run / "metrics.jsonl").touch()
-    assert feed.status()["speed"] == 50
+    assert live.status()["speed"] == 50
     hour_ago = time.time() - 3600
     os.utime(run / "metrics.jsonl", (hour_ago, hour_ago))
-    assert feed.status()["speed"] is None
+    assert live.status()["speed"] is None
 
 
 def test_the_page_starts_over_when_a_run_is_resumed(run):
-    feed = FolderFeed(run)
-    before = len(feed.metrics)
+    live = FolderContent(run)
+    before = len(live.metrics)
     metrics = run / "metrics.jsonl"
     with metrics.open("a") as file:
         file.write(json.dumps({"samples": 400, "loss": 0.5, "carry": 1.0, "seconds": 9}) + "\n")
-    feed.apply(*feed.look())
-    assert feed.metrics[-1] == {"samples": 400, "loss": 0.5, "carry": 1.0, "seconds": 9}
+    live.apply(*live.look())
+    assert live.metrics[-1] == {"samples": 400, "loss": 0.5, "carry": 1.0, "seconds": 9}
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
-    feed.apply(*feed.look())
-    assert len(feed.metrics) == 2 < before
+    live.apply(*live.look())
+    assert len(live.metrics) == 2 < before
 
 
 def test_the_page_shows_what_a_method_reports_about_itself(run):
-    feed = FolderFeed(run)
+    live = FolderContent(run)
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"samples": 400, "loss": 0.5, "error_bound": 3.25, "unknown": 1}) + "\n")
-    feed.apply(*feed.look())
-    assert feed.metrics[-1] == {"samples": 400, "loss": 0.5, "error_bound": 3.25}
-    assert feed.about["tiles"]["error_bound"] == "bound on the influence's error"
+    live.apply(*live.look())
+    assert live.metrics[-1] == {"samples": 400, "loss": 0.5, "error_bound": 3.25}
+    assert live.about["tiles"]["error_bound"] == "bound on the influence's error"
 
 
 def test_a_log_that_cannot_be_read_has_no_new_lines(tmp_path):
@@ -114,22 +114,22 @@ class TestWatch:
     @pytest.mark.parametrize("content", ["{", "[]", "[" * 99_999, '{"inputs": 3}', "\xff"])
     def test_columns(self, run, content):
         (run / "columns.json").write_bytes(content.encode("latin-1"))
-        assert FolderFeed(run).about["columns"] is None
+        assert FolderContent(run).about["columns"] is None
 
     def test_logs(self, run):
         strange = ["[]", '{"samples": "x"}', '{"seconds": "y"}', "[" * 99_999, '{"key": 1, "surprise": "x"}']
         for name in ("metrics.jsonl", "predictions.jsonl"):
             (run / name).write_text("\n".join([*strange, *strange, '{"samples": 7, "key": 1, "surprise": 2}', ""]))
-        feed = FolderFeed(run)
-        assert [line["samples"] for line in feed.metrics] == [7]
-        assert feed.status()["samples"] >= 7
-        assert feed.snapshot()["keys"][0]["mean"] == 2
+        live = FolderContent(run)
+        assert [line["samples"] for line in live.metrics] == [7]
+        assert live.status()["samples"] >= 7
+        assert live.snapshot()["keys"][0]["mean"] == 2
 
     def test_a_checkpoint(self, run):
         path = latest(run)
         arrays, entries = read(path)
         path.unlink()
         _write(path.parent, int(path.name[:15]), arrays, {**entries, "divergence": "x"})
-        feed = FolderFeed(run)
-        assert feed.status()["divergence"] == "healthy"
-        assert feed._checkpoint == latest(run)  # and is not read again every time
+        live = FolderContent(run)
+        assert live.status()["divergence"] == "healthy"
+        assert live._checkpoint == latest(run)  # and is not read again every time

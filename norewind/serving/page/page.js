@@ -383,7 +383,35 @@ function showAbout() {
   get("rows-title").textContent = isText() ? "Latest symbols" : "Latest rows with their forecasts";
 }
 
-function show() { showStatus(); showLoss(); showMembers(); showRows(); }
+// Why.
+
+const PARTS = 12, WHY_MILLISECONDS = 5000;
+let whyAsked = 0, whyAnswer = null;
+
+async function askWhy() {
+  if (isText() || whyAsked === Infinity || Date.now() - whyAsked < WHY_MILLISECONDS) return;
+  whyAsked = Date.now();
+  const answer = await fetch("/explain").catch(() => null);
+  if (answer && [400, 404].includes(answer.status)) whyAsked = Infinity; // it cannot be explained
+  whyAnswer = answer && answer.ok ? await answer.json() : null;
+  showWhy();
+}
+
+function showWhy() {
+  const found = whyAnswer && whyAnswer.forecast;
+  get("why-section").hidden = !found;
+  if (!found) return;
+  const name = view.target in found ? view.target : Object.keys(found)[0];
+  const { forecast, parts } = found[name];
+  const rest = parts.slice(PARTS).reduce((sum, part) => sum + part.adds, 0);
+  const shown = [...parts.slice(0, PARTS), ...(parts.length > PARTS ? [{ from: `${parts.length - PARTS} others`, adds: rest }] : [])];
+  get("why-words").textContent = `The forecast of ${name} in row ${whyAnswer.for} is ${short(forecast)}: the sum of these parts.`;
+  get("why").replaceChildren(...shown.map((part) => make("tr", {}, make("td", {}, part.from), make("td", {}, short(part.adds)))));
+  const unusual = (whyAnswer.unusual || []).slice(0, 3).map((row) => `row ${short(row.sample)}: ${row.column} was ${short(row.value)}, expected ${short(row.expected)}`);
+  get("unusual-words").textContent = unusual.length ? `The most unusual of the latest rows. ${unusual.join("; ")}.` : "";
+}
+
+function show() { showStatus(); showLoss(); showMembers(); showRows(); askWhy(); }
 
 // Events.
 
@@ -407,7 +435,7 @@ function connect() {
     if (view.paused) return;
     showStatus();
     if (news.metrics.length) { showLoss(); showMembers(); }
-    if (news.rows.length) showRows();
+    if (news.rows.length) { showRows(); askWhy(); }
   });
   events.addEventListener("error", () => link(events.readyState === EventSource.CLOSED ? "ended" : "reconnecting", "bad"));
 }
@@ -431,7 +459,7 @@ function setUp() {
     for (const button of get("span").children) button.setAttribute("aria-pressed", button === event.target);
     showLoss();
   });
-  get("target").addEventListener("change", (event) => { view.target = event.target.value; showRows(); });
+  get("target").addEventListener("change", (event) => { view.target = event.target.value; showRows(); showWhy(); });
   addEventListener("resize", () => { if (run.about.name) show(); });
   connect();
 }

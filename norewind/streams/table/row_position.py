@@ -78,7 +78,8 @@ def optional_fields(plan: np.ndarray, *, carried: bool, wide: Sequence[str]) -> 
         wide: the columns of categories that have many inputs.
     """
     rows = [[None if value != value else value for value in row] for row in plan.tolist()]
-    fields = {"carries_plans": carried, "wide": list(wide), "plan": rows}
+    has_plans = plan.shape[1] > 0
+    fields = {"carries_plans": carried and has_plans, "wide": list(wide), "plan": rows}
     return {name: value for name, value in fields.items() if value}
 
 

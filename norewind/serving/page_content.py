@@ -66,7 +66,7 @@ def about(folder: Path) -> Entry:
     }
 
 
-class PageFeed:
+class PageContent:
     """The lines of metrics, the latest rows, and the surprise of every key, for any number of viewers.
 
     Args:
@@ -153,11 +153,11 @@ class PageFeed:
         self.ended = True
 
     async def run(self) -> None:
-        """Keep the feed up to date until cancelled. Does nothing here: the service adds lines and rows."""
+        """Keep the page up to date until cancelled. Does nothing here: the service adds lines and rows."""
 
 
-class FolderFeed(PageFeed):
-    """The feed of a run folder in which another process trains. The folder is not changed.
+class FolderContent(PageContent):
+    """The page of a run folder in which another process trains. The folder is not changed.
 
     Args:
         folder: the run folder.
@@ -189,7 +189,7 @@ class FolderFeed(PageFeed):
         return restarts or cut, lines, rows
 
     def apply(self, restarts: bool, lines: list[Entry], rows: list[Entry]) -> None:
-        """Add the result of `look` to the feed.
+        """Add the result of `look` to the page.
 
         Args:
             restarts: whether a log was truncated.
