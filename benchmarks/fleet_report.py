@@ -12,7 +12,7 @@ FILES = {
     "private-resident": "GRU-16, private, `--resident 100000`, one core",
     "private-shards": "GRU-16, private, `--shards 2`, two cores",
     "shared": "GRU-16, `--share`, one core",
-    "auto": "`auto`: rules and least squares, one core",
+    "auto": "`auto`: least squares, one core",
 }
 
 

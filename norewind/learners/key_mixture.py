@@ -117,7 +117,7 @@ class KeyMixture(RowLearner):
         if rules:
             performance.recent_losses[1] = -2 * FIRST_WEIGHT
         known = len(self.plan.known)
-        ring = self.horizon + max([0, *self.plan.periods.tolist()]) + 1
+        ring = max([1, *self.plan.periods.tolist()])
         return KeyMixtureRun(
             linear.past.reshape(1, -1, 1 + self.plan.linear.groups, width),
             linear.factors[None],
@@ -128,7 +128,9 @@ class KeyMixture(RowLearner):
             np.zeros((1, ring, known)),
             np.full((1, known, 2), np.nan),
             np.zeros((1, max(1, self.horizon), 2 + rules, self.outputs), np.float32),
-            *(part[None] for part in performance),
+            performance.variances[None],
+            performance.recent_losses[None],
+            performance.known[None],
             np.zeros((1, self.horizon, 1, self.outputs), np.float32),
         )
 

@@ -247,6 +247,14 @@ def test_the_forecast_of_a_key_is_its_latest_one(settings, whole):
         list(fleet_forecasts(whole, settings, 2))
 
 
+def test_forecasts_of_keys_are_printed_as_csv(settings, whole, capsys):
+    assert norewind("forecast", whole, "--format", "csv") == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header == "key,step,temp"
+    found = [(key, int(step), float(value)) for key, step, value in (line.split(",") for line in lines)]
+    assert found == [(each["key"], 1, each["forecast"]["temp"]) for each in fleet_forecasts(whole, settings)]
+
+
 def test_forecasts_are_those_of_the_checkpoint_not_of_keys_written_after_it(settings, tmp_path):
     """Keys that are moved to disk, or belong to a checkpoint that was not completed, are newer than the checkpoint."""
     often = replace(settings, predictions="none", samples=20, keep=100)
