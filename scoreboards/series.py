@@ -43,11 +43,23 @@ def default_forecasts(series: NumberSeries, steps: Sequence[int], budget: float)
 
     none, column = np.zeros(0, np.int64), np.zeros(1, np.int64)
     layout = TableLayout(
-        1, np.array(steps), column, column, none, none, np.zeros(0), none, True, True, classes=False, before=False
+        1,
+        np.array(steps),
+        column,
+        column,
+        none,
+        none,
+        np.zeros(0),
+        none,
+        True,
+        True,
+        classes=False,
+        before=False,
+        with_scales=True,
     )
     samples = scale_rows(layout, init_series(layout), series.values[:, None].astype(np.float64))
     xs, targets, scales = samples[0], samples[1], samples[4]
-    learner, run = auto.series(StreamShape(1, 1, False, 1, tuple(steps), (0,)), False, budget, 0)
+    learner, run = auto.series(StreamShape(1, 1, False, 1, tuple(steps), (0,), scales=3), False, budget, 0)
     _, _, (made, _) = learner.scan(run, xs, targets, outputs=True)
     forecasts = scales[:, :, 0] + scales[:, :, 1] * made
     # There are no units before the tenth row.

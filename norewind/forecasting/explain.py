@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from norewind.forecasting.predict import training_at_end
-from norewind.learners.explanation import Explanation, ForecastPart
+from norewind.learners.explanation import LIMIT, Explanation, ForecastPart
 from norewind.scoring.row_score import RowScore
 from norewind.streams.table.input_names import input_names
 from norewind.training.folder import SavedRun
@@ -122,7 +122,7 @@ def _forecast_parts(training: Training, score: RowScore, found: Explanation, ste
                 parts[text] = parts.get(text, 0.0) + amount
         total = sum(parts.values())
         if total < score.lowest:
-            parts["the limit of forecasts"] = score.lowest - total
+            parts[LIMIT] = parts.get(LIMIT, 0.0) + score.lowest - total
         ordered = sorted(parts.items(), key=lambda part: (part[0] != "the mean so far", -abs(part[1])))
         listed = [{"from": text, "adds": amount} for text, amount in ordered]
         forecasts[name] = {"forecast": sum(parts.values()), "parts": listed}

@@ -7,6 +7,8 @@ import numpy as np
 
 from norewind.learners import expert_weights
 from norewind.learners.linear import LinearPlan, LinearRun, model_at
+from norewind.learners.past_values import clip_to_past
+from norewind.learners.regrets import follow_regrets
 
 if TYPE_CHECKING:
     from norewind.learners.number_mixture import NumberMixture, NumberMixturePlan, NumberMixtureRun
@@ -27,6 +29,9 @@ class ForecastPart(NamedTuple):
     change: str = ""
     member: str = ""
 
+
+# The part by which a forecast is limited, because it is far outside the values so far.
+LIMIT = "the limit of forecasts"
 
 # The parts of a forecast: their values for all outputs add up to it. Empty if it cannot be split up.
 ForecastParts = dict[ForecastPart, np.ndarray]
@@ -67,29 +72,68 @@ def explain_numbers(
         return None
     made = run.waiting[row % len(run.waiting)].astype(np.float64)
     parts_of = dict(parts_of_experts(mixture.plan, run, row))
-    parts_of |= {mixture.experts - len(members) + place: parts for place, parts in enumerate(members) if parts}
+    first = mixture.experts - len(members)
+    parts_of |= {first + place: _in_fixed_units(parts, run) for place, parts in enumerate(members) if parts}
     for expert, parts in parts_of.items():
         if not np.isnan(made[expert]).any():
-            made[expert] = np.clip(sum(parts.values()), -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
-    mean, variance, weights = np.empty(mixture.outputs), np.empty(mixture.outputs), np.empty(made.shape)
-    expert_weights.mix_densities(run.performance, made, mean, variance, weights)
+            forecast = sum(parts.values(), np.zeros(mixture.outputs))
+            made[expert] = np.clip(forecast, -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
+            if len(mixture.plan.known):
+                clip_to_past(run.past, made[expert])
+    weights, unused = np.empty((mixture.experts, mixture.outputs)), np.empty((2, mixture.outputs))
+    expert_weights.mix_densities(run.performance, made[: mixture.experts], *unused, weights)
+    follow_regrets(run.regrets, mixture.plan.steps, made, weights)
     found: ForecastParts = {}
     for expert, name in enumerate(mixture.member_names):
         forecast = np.where(weights[expert] > 0, made[expert], 0.0)
         parts = {part: np.where(weights[expert] > 0, values, 0.0) for part, values in parts_of.get(expert, {}).items()}
         # The rest is a forecast that cannot be split up, or the effect of clipping.
         rest = forecast - sum(parts.values(), np.zeros(mixture.outputs))
-        if expert not in parts_of or np.abs(rest).max() > 1e-9:
+        if expert not in parts_of:
             parts[ForecastPart(member=name)] = rest
+        elif np.abs(rest).max() > 1e-9:
+            limit = ForecastPart(member=LIMIT)
+            parts[limit] = parts.get(limit, 0.0) + rest
         for part, values in parts.items():
             found[part] = found.get(part, 0.0) + weights[expert] * values
-    return Explanation(mixture.member_names, weights, found, tuple(run.seasons.periods.tolist()))
+    return Explanation(
+        mixture.member_names, weights, _in_reported_units(found, run), tuple(run.seasons.periods.tolist())
+    )
+
+
+def _scales(run: "NumberMixtureRun") -> np.ndarray:
+    """Return the scales of `PastValues` for every output (5, outputs)."""
+    outputs, scales = run.waiting.shape[2], run.past.scales
+    # Without the past of the targets, all are in the units of the rows.
+    scales = scales if scales.shape[1] else np.array([[0.0], [1.0], [0.0], [1.0], [0.0]])
+    return np.tile(scales, outputs // scales.shape[1])
+
+
+def _in_fixed_units(parts: ForecastParts, run: "NumberMixtureRun") -> ForecastParts:
+    """Convert the parts of a forecast as `convert` does the forecast. The constant part takes up the means."""
+    mean, deviation, fixed_mean, fixed_deviation, _ = _scales(run)
+    return _converted(parts, deviation / fixed_deviation, (mean - fixed_mean) / fixed_deviation)
+
+
+def _in_reported_units(parts: ForecastParts, run: "NumberMixtureRun") -> ForecastParts:
+    """Convert the parts of a forecast as `convert_back` does the forecast. The constant part takes up the means."""
+    mean, deviation, fixed_mean, fixed_deviation, _ = _scales(run)
+    return _converted(parts, fixed_deviation / deviation, (fixed_mean - mean) / deviation)
+
+
+def _converted(parts: ForecastParts, factors: np.ndarray, summands: np.ndarray) -> ForecastParts:
+    converted = {part: values * factors for part, values in parts.items()}
+    if summands.any():
+        converted[ForecastPart()] = converted.get(ForecastPart(), 0.0) + summands
+    return converted
 
 
 def parts_of_experts(
     plan: "NumberMixturePlan", run: "NumberMixtureRun", row: int
 ) -> Iterator[tuple[int, ForecastParts]]:
     """Split up the forecasts of the mean, the simple rules and least squares, which are sums over past values.
+
+    Everything is in the units of the experts; see `PastValues`.
 
     Args:
         plan: the constants of the mixture.
@@ -100,7 +144,8 @@ def parts_of_experts(
         The number of each of these experts, and the parts of its forecast.
     """
     outputs, rules = run.waiting.shape[2], len(plan.rules)
-    yield 0, {ForecastPart(): np.zeros(outputs)}
+    mean, _, fixed_mean, fixed_deviation, _ = _scales(run)
+    yield 0, {ForecastPart(): (mean - fixed_mean) / fixed_deviation}
     of_rules = [_parts_of_rule(plan, run, rule, row, outputs) for rule in range(rules)]
     yield from enumerate(of_rules, 1)
     for number, base in enumerate(plan.bases.tolist()):
@@ -118,9 +163,12 @@ def _parts_of_rule(
     period, differences = plan.rules[rule].tolist()
     if period < 0:
         period = int(run.seasons.periods[-period - 1]) or row + 1
-    past, width = run.past, len(plan.known)
-    parts: ForecastParts = {}
-    for output in range(outputs if period <= row else 0):
+    past, width = run.past.values, len(plan.known)
+    mean, _, fixed_mean, fixed_deviation, _ = _scales(run)
+    if period > row:
+        return {}
+    parts: ForecastParts = {ForecastPart(): (mean - fixed_mean) / fixed_deviation}
+    for output in range(outputs):
         step, target = max(int(plan.steps[output // width]), 1), output % width
         seasons = -(-step // period) * period if period else step
         terms = [(seasons - step, 1.0)]
@@ -128,7 +176,13 @@ def _parts_of_rule(
             terms += [(0, float(seasons // period)), (period, -float(seasons // period))]
         for ago, factor in terms:
             values = parts.setdefault(ForecastPart(int(plan.known[target]), ago), np.zeros(outputs))
-            values[output] += factor * past[(row - ago) % len(past), target]
+            past_value = past[(row - ago) % len(past), target]
+            values[output] += factor * (past_value - mean[output]) / fixed_deviation[output]
+    forecast = sum(parts.values(), np.zeros(outputs))
+    limited = forecast.copy()
+    clip_to_past(run.past, limited)
+    if not np.array_equal(limited, forecast):
+        parts[ForecastPart(member=LIMIT)] = limited - forecast
     return parts
 
 

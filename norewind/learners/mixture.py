@@ -175,16 +175,20 @@ class RowMixture(RowLearner):
         """Learn from a chunk of rows; see `Learner.scan`. Outputs are always returned: they cost nothing extra."""
         check_same_length(xs, targets)
         count = len(xs) if count is None else count
-        runs, others = scan_all(self.members, run.members, xs, targets, count)
+        runs, others = scan_all(self.members, run.members, self._inputs_of(xs), targets, count)
         losses, forecasts = self.mix(run.mixture, others, xs, targets, count)
         return MixtureRun(runs, run.mixture), losses, forecasts
 
     def forward(self, run: MixtureRun, xs: np.ndarray, *, count: int | None = None) -> tuple[MixtureRun, Forecasts]:
         count = len(xs) if count is None else count
-        runs, others = forward_all(self.members, run.members, xs, count)
+        runs, others = forward_all(self.members, run.members, self._inputs_of(xs), count)
         mixture = self.copy_of(run.mixture)
         _, forecasts = self.mix(mixture, others, xs, None, count)
         return MixtureRun(runs, mixture), forecasts
+
+    def _inputs_of(self, xs: np.ndarray) -> np.ndarray:
+        """Return the inputs that members see."""
+        return xs
 
     def reset(self, run: MixtureRun) -> MixtureRun:
         self.forget_rows(run.mixture)

@@ -23,35 +23,22 @@ from norewind.learners.linear import (
 )
 from norewind.learners.mixture import Member, MixtureRun, RowMixture, join_forecasts, unique_names
 from norewind.learners.outlook import OutlookLearner
-from norewind.learners.past_values import changed, init_past, remember_row, rule_name, write_rule
+from norewind.learners.past_values import (
+    FIRST_ROWS,
+    PastValues,
+    changed,
+    clip_to_past,
+    init_past,
+    limited_row,
+    remember_row,
+    rule_name,
+    write_errors,
+    write_rule,
+)
+from norewind.learners.regrets import Regrets, follow_regrets, init_regrets, update_regrets
+from norewind.learners.rescaling import choose_units, convert, convert_back, rescale, write_values
 from norewind.learners.seasons import Seasons, init_seasons, observe_row
 
-# The lags of the targets are divided by their number. Other inputs have fewer.
-MODELS = (
-    Linear(8, 0.998),
-    Linear(32, 0.9998),
-    Linear(168, 0.9998),
-    Linear(168, 0.998),
-    Linear(168, 0.9998, spread=100.0),
-    Linear(24, 0.9998, spread=100.0),
-    Linear(24, 0.9998, spread=10.0, differences=True),
-    Linear(24, 0.9998, spread=10.0, season=1),
-    Linear(24, 0.9998, spread=10.0, season=2),
-    Linear(24, 0.9998, spread=10.0, season=1, differences=True),
-)
-# With more outputs than this, weights take most of the time, and fewer models are as good.
-MANY_OUTPUTS, MODELS_FOR_MANY_OUTPUTS = (
-    200,
-    (
-        Linear(32, 0.9998),
-        Linear(32, 0.998),
-        Linear(168, 0.9998),
-        Linear(32, 0.9998, differences=True),
-        Linear(32, 0.9998, season=1),
-    ),
-)
-# With a small budget, models of the past of the targets see at most this many rows of the other inputs.
-FEW_OTHERS = 16
 # Simple rules: the period, where -1 and -2 are the seasons of the series and 0 is the last value, and whether they add
 # the change since a period ago.
 RULES = ((0, 0), *((period, 0) for period in PERIODS), (-1, 0), (-2, 0), (-1, 1))
@@ -95,30 +82,30 @@ class NumberMixtureRun(NamedTuple):
 
     Attributes:
         linear: the linear models.
-        past: a ring of the latest targets.
+        past: the latest targets.
         seasons: the periods of the series.
         waiting: a ring of the experts' forecasts that are waiting for their targets.
         performance: the experts' variances and records.
+        regrets: how much less every expert, and their average, has lost than the mixture.
         outputs: a ring of the mixture's forecasts.
     """
 
     linear: LinearRun
-    past: np.ndarray
+    past: PastValues
     seasons: Seasons
     waiting: np.ndarray
     performance: expert_weights.Performance
+    regrets: Regrets
     outputs: np.ndarray
 
 
 class NumberMixture(RowMixture):
     """Forecasts rows of numbers, all steps of a horizon, by experts weighted by their recent performance.
 
-    The experts are the running mean, linear models, `members`, and, where the past of the
-    targets is known, persistence and the value one period ago, for some common periods and for
-    those that are found in the series; for steps longer than a period, the latest value that is
-    a whole number of periods older. An expert without enough rows does not count yet, and the
-    mixture starts from the last value. Every step and target has its own weights. There is
-    nothing to tune.
+    The experts are the running mean, linear models, `members`, and, where the past of the targets is known,
+    persistence and the value one period ago, for some common periods and for those that are found in the series; for
+    steps longer than a period, the latest value that is a whole number of periods older. An expert without enough rows
+    does not count yet, and the mixture starts from the last value. Every step and target has its own weights.
 
     Targets are (rows, steps × targets), and losses are squared errors, or nats if `gaussian`.
 
@@ -131,6 +118,8 @@ class NumberMixture(RowMixture):
         known: which of the inputs are the latest known targets; empty if they are not among them.
         gaussian: whether to forecast variances as well, as `losses.known_gaussian` expects them.
         periods: at most two periods of the series in rows, if they are known in advance.
+        scales: how many columns follow the inputs. They are the mean of each known target in two parts and its
+            deviation, by which the input is standardised, or there are none.
     """
 
     def __init__(
@@ -144,8 +133,10 @@ class NumberMixture(RowMixture):
         known: Sequence[int] = (),
         gaussian: bool = False,
         periods: Sequence[int] = (),
+        scales: int = 0,
     ):
         super().__init__(members, steps)
+        self.scales = scales
         self.inputs = inputs
         self.targets = targets
         self.gaussian = gaussian
@@ -167,6 +158,10 @@ class NumberMixture(RowMixture):
         self._plan = tuple(self.plan)
         self._no_targets = np.empty((0, self.outputs), np.float32)
 
+    def _inputs_of(self, xs: np.ndarray) -> np.ndarray:
+        own, others = xs[:, : self.inputs], xs[:, self.inputs + self.scales :]
+        return np.concatenate([own, others], axis=1) if self.scales else xs
+
     def start(self) -> NumberMixtureRun:
         known = len(self.plan.known)
         performance = expert_weights.init_performance(self.experts, self.outputs)
@@ -176,28 +171,30 @@ class NumberMixture(RowMixture):
             init_linear(LinearPlan(*self.plan[:6]), self.models, self.inputs, self.targets),
             init_past(known, self.horizon),
             init_seasons(known, self.periods),
-            np.zeros((max(1, self.horizon), self.experts, self.outputs), np.float32),
+            np.zeros((max(1, self.horizon), self.experts + 2, self.outputs), np.float32),
             performance,
+            init_regrets(self.experts + 1, self.outputs),
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear, past, seasons, waiting, performance, outputs = mixture
+        linear, past, seasons, waiting, performance, regrets, outputs = mixture
         features, factors, weights, spreads, variances, rows = linear  # `_replace` takes a microsecond
         linear = LinearRun(features.copy(), factors, weights, spreads, variances, rows.copy())
-        return NumberMixtureRun(linear, past.copy(), seasons, waiting, performance, outputs.copy())
+        past = PastValues(past.values.copy(), past.ends.copy(), past.scales.copy())
+        return NumberMixtureRun(linear, past, seasons, waiting, performance, regrets, outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
     ) -> tuple[np.ndarray, Forecasts]:
-        xs = np.ascontiguousarray(xs[:, : self.inputs], np.float32)  # what follows is for members
+        xs = np.ascontiguousarray(xs[:, : self.inputs + self.scales], np.float32)  # what follows is for members
         targets = self._no_targets if targets is None else np.ascontiguousarray(targets, np.float32)
         rows = len(xs)
         joined = join_forecasts(others, rows, self.outputs)
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
-        linear, past, seasons, waiting, performance, rings = mixture
-        run = *linear, past, *seasons, waiting, *performance, rings
+        linear, past, seasons, waiting, performance, regrets, rings = mixture
+        run = *linear, *past, *seasons, waiting, *performance, *regrets, rings
         weights = forecasts.weights = np.zeros((rows, self.experts))
         _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due, weights)
         return losses, forecasts
@@ -213,15 +210,20 @@ class NumberMixture(RowMixture):
 
     def replan(self, run: MixtureRun, x: np.ndarray) -> tuple[MixtureRun, np.ndarray]:
         mixture, members, changes = run.mixture, list(run.members), np.zeros((self.experts, self.outputs))
-        expert = self.experts - sum(self.forecasts)
+        expert, seen = self.experts - sum(self.forecasts), self._inputs_of(x[None])[0]
         for place, (learner, count) in enumerate(zip(self.members, self.forecasts, strict=True)):
             if isinstance(learner, OutlookLearner):
-                members[place], changes[expert : expert + count] = learner.replan(members[place], x)
+                members[place], changes[expert : expert + count] = learner.replan(members[place], seen)
             expert += count
         place = (int(mixture.linear.rows[0]) - 1) % len(mixture.waiting)
-        forecasts = np.clip(mixture.waiting[place] + changes, -expert_weights.MAX_FORECAST, expert_weights.MAX_FORECAST)
+        forecasts = mixture.waiting[place].astype(np.float64)
+        scales = mixture.past.scales
+        if len(self.plan.known):  # members forecast in the units of the row
+            changes *= np.tile(scales[1] / scales[3], len(self.steps))
+        forecasts[: self.experts] += changes
         rings, moments = mixture.outputs.copy(), np.zeros((2, self.outputs))
-        expert_weights.mix_densities(mixture.performance, forecasts, *moments, np.zeros_like(forecasts))
+        _limit(self.plan, mixture, forecasts)
+        _mix(self.plan, mixture, forecasts, np.zeros_like(changes), moments)
         if self.gaussian:
             expert_weights.encode_variances(moments[1])
         rings[place] = moments[: 1 + self.gaussian]
@@ -229,7 +231,8 @@ class NumberMixture(RowMixture):
 
     def forget_rows(self, mixture: NumberMixtureRun) -> None:
         reset_linear(mixture.linear)
-        for part in (mixture.past, mixture.seasons.seen, mixture.outputs):
+        mixture.past.ends[:] = init_past(len(self.plan.known), self.horizon).ends
+        for part in (mixture.past.values, mixture.seasons.seen, mixture.outputs):
             part[:] = 0
 
 
@@ -249,34 +252,42 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
         shares: where to write the mean weights of the experts (rows, experts).
     """
     plan = NumberMixturePlan(*plan)
-    seasons, performance = Seasons(*run[7:12]), expert_weights.Performance(*run[13:16])
-    run = NumberMixtureRun(LinearRun(*run[:6]), run[6], seasons, run[12], performance, run[16])
+    past, seasons, performance = PastValues(*run[6:9]), Seasons(*run[9:14]), expert_weights.Performance(*run[15:18])
+    run = NumberMixtureRun(LinearRun(*run[:6]), past, seasons, run[14], performance, Regrets(*run[18:20]), run[20])
     steps = plan.steps
     outputs = targets.shape[1]
     learns = len(targets) > 0
     experts, per_step = len(run.performance.recent_losses), outputs // len(steps)
-    forecasts, before = np.zeros((experts, outputs)), np.zeros((experts, outputs))
+    # After the experts' forecasts come their average, and the forecasts to make.
+    forecasts, before = np.zeros((experts + 2, outputs)), np.zeros((experts + 2, outputs))
     weights = np.zeros((experts, outputs))
     shown, moments, came = np.zeros((run.outputs.shape[1], outputs)), np.zeros((2, outputs)), np.zeros(outputs)
+    learned = np.zeros(outputs)
     for t in range(len(xs)):
         row = run.linear.rows[0]
         for i in range(outputs):
             came[i] = targets[t, i] if learns and row >= steps[i // per_step] else np.nan
+        learned[:] = came
         if len(plan.known) > 0:
             _remember(plan, run, row, xs[t], learns)
-        _forecast(plan, run, row, xs[t], came, forecasts)
+            if xs.shape[1] > plan.inputs:
+                write_values(run.past.scales, xs[t], plan.known, learned)
+        _forecast(plan, run, row, xs[t], learned, forecasts)
         for i in range(others.shape[1]):
             forecasts[experts - others.shape[1] + i] = others[t, i]
-        for e in range(experts):
-            expert_weights.clip_forecasts(forecasts[e], e > 0)
+            if len(plan.known) > 0:
+                convert(forecasts[experts - others.shape[1] + i], run.past.scales)
+        _limit(plan, run, forecasts)
         if learns and steps[0] > 0:
             exchange(run.waiting, steps, row, forecasts, before)
-            expert_weights.update_performance(run.performance, before, came)
-        expert_weights.mix_densities(run.performance, forecasts, moments[0], moments[1], weights)
+            _learn_weights(run, before, learned)
+        _mix(plan, run, forecasts, weights, moments)
         expert_weights.average_weights(weights, shares[t])
+        if learns and steps[0] > 0:
+            run.waiting[row % len(run.waiting), experts:] = forecasts[experts:]
         if learns and steps[0] == 0:
             run.waiting[0] = forecasts
-            expert_weights.update_performance(run.performance, forecasts, came)
+            _learn_weights(run, forecasts, learned)
         if len(shown) == 2:
             expert_weights.encode_variances(moments[1])
         shown[:] = moments[: len(shown)]
@@ -291,8 +302,14 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
 @kernel
 def _remember(plan, run, row, x, learns):
     """Add a row to the past of the targets, and find their periods. A change of a period restarts its experts."""
-    remember_row(run.past, row, x, plan.known)
-    if not learns or not observe_row(run.seasons, run.past[row % len(run.past)]):
+    remember_row(run.past, row, x, plan.known, plan.inputs)
+    factors, summands = np.empty(len(plan.known)), np.empty(len(plan.known))
+    if learns and choose_units(run.past, factors, summands):
+        rescale(plan, run, factors, summands)
+    # Outliers among the first rows are known, and cut, when a stream has units.
+    for first in range(row if learns and row == FIRST_ROWS - 1 else 0):
+        observe_row(run.seasons, run.past.values[first])
+    if not learns or row < FIRST_ROWS - 1 or not observe_row(run.seasons, limited_row(run.past, row)):
         return
     rules = len(plan.rules)
     for rule in range(rules):
@@ -318,42 +335,57 @@ def _forecast(plan, run, row, x, targets, forecasts):
             period = run.seasons.periods[-period - 1]
             period = period if period > 0 else row + 1
         write_rule(run.past, row, steps, period, rules[rule, 1] > 0, forecasts[1 + rule])
-    inputs, errors, first = np.empty(len(x)), np.empty(len(targets)), 1 + len(rules)
+        # Models forecast the errors of these, which are therefore those of the clipped ones.
+        clip_to_past(run.past, forecasts[1 + rule])
+    values, _, scales = run.past
+    for i in range(len(targets) if own > 0 else 0):
+        forecasts[0, i] = (scales[0, i % own] - scales[2, i % own]) / scales[3, i % own]
+    inputs, errors, first = np.empty(plan.inputs), np.empty(len(targets)), 1 + len(rules)
     for i in range(len(plan.others)):
         inputs[own + i] = x[plan.others[i]]
     for i in range(len(plan.sizes)):
         model, made, base = model_at(plan, run.linear, i), forecasts[first + i], plan.bases[i]
         if base < 0:
             for k in range(own):
-                inputs[k] = x[plan.known[k]]
+                inputs[k] = (values[row % len(values), k] - scales[2, k]) / scales[3, k]
             linear_row(plan, i, model, row, inputs, targets, made)
             continue
         season, differences = -rules[base, 0], rules[base, 1] > 0
         period = run.seasons.periods[season - 1] if season > 0 else 0
         for k in range(own):
             inputs[k] = changed(run.past, row, period, differences, k) if season == 0 or period > 0 else 0.0
-        _errors_of_rule(steps, run.waiting[:, 1 + base], row, targets, forecasts[1 + base], errors)
+        write_errors(steps, run.waiting[:, 1 + base], row, targets, forecasts[1 + base], errors)
         linear_row(plan, i, model, row, inputs, errors, made)
         for k in range(len(made)):
             made[k] += forecasts[1 + base, k]
 
 
 @kernel
-def _errors_of_rule(steps, waiting, row, targets, now, errors):
-    """Write the errors of the forecasts that a rule made of a row; NaN where it had too few rows.
+def _limit(plan, run, forecasts):
+    """Clip the forecasts of the experts."""
+    for e in range(len(run.performance.recent_losses)):
+        expert_weights.clip_forecasts(forecasts[e], e > 0)
+        if len(plan.known) > 0:
+            clip_to_past(run.past, forecasts[e])
 
-    Args:
-        steps: the steps.
-        waiting: a ring of its latest forecasts.
-        row: the number of the row.
-        targets: the targets of the row.
-        now: the forecasts of the rule at this row, for targets of the row itself.
-        errors: where to write the errors.
-    """
-    per_step = len(targets) // len(steps)
-    for s in range(len(steps)):
-        for i in range(s * per_step, (s + 1) * per_step):
-            errors[i] = targets[i] - (waiting[(row - steps[s]) % len(waiting), i] if steps[s] > 0 else now[i])
+
+@kernel
+def _mix(plan, run, forecasts, weights, moments):
+    """Write the average of the experts, the forecasts to make, and their means and variances in units of the rows."""
+    experts = len(weights)
+    expert_weights.mix_densities(run.performance, forecasts[:experts], forecasts[experts], moments[1], weights)
+    follow_regrets(run.regrets, plan.steps, forecasts, weights)
+    moments[0] = forecasts[experts + 1]
+    moments[1] += (forecasts[experts + 1] - forecasts[experts]) ** 2
+    if len(plan.known) > 0:
+        convert_back(moments, run.past.scales)
+
+
+@kernel
+def _learn_weights(run, due, targets):
+    """Update what decides how much every expert counts."""
+    update_regrets(run.regrets, due, targets, run.performance.variances[0])
+    expert_weights.update_performance(run.performance, due[: len(run.performance.known)], targets)
 
 
 def _rule_of(model: Linear) -> int:
@@ -361,25 +393,3 @@ def _rule_of(model: Linear) -> int:
     if not (model.season or model.differences):
         return -1
     return RULES.index((-model.season, int(model.differences and model.season > 0)))
-
-
-def linear_models(inputs: int, outputs: int, own: int, *, few: bool = False) -> list[Linear]:
-    """Choose linear models: few and many lags, forgetting quickly and slowly, of values and of changes.
-
-    The lags of the targets are divided by their number only, whatever other inputs there are.
-
-    Args:
-        inputs: the number of inputs.
-        outputs: the number of outputs of all steps.
-        own: how many of the inputs are the latest targets.
-        few: whether to see at most `FEW_OTHERS` rows of the other inputs, which takes less time.
-    """
-    chosen = MODELS if outputs <= MANY_OUTPUTS else MODELS_FOR_MANY_OUTPUTS
-    found = []
-    for model in chosen:
-        # With many other inputs, only some of the models can afford to see them.
-        is_first = model.spread == 1 and not model.differences and not model.season
-        others = max(int(is_first), model.lags // inputs) if inputs > own else 0
-        others = min(others, FEW_OTHERS) if few and own else others
-        found.append(model._replace(lags=max(1, model.lags // own) if own else 0, others=others))
-    return list(dict.fromkeys(found))

@@ -27,7 +27,7 @@ from norewind.storage.files import make_folder, write_atomically
 __all__ = ["CheckpointError", "DamagedError", "checkpoints", "load", "save"]
 
 # Increased whenever a new version of norewind can no longer read the checkpoints of older ones.
-FORMAT = 15
+FORMAT = 16
 
 # The largest total size of a run's checkpoints in bytes. The latest is kept regardless of its size.
 MAX_CHECKPOINT_BYTES = 100_000_000

@@ -82,8 +82,9 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         budget: the time that one row may take, in microseconds on one core.
         seed: the seed of the networks.
     """
-    from norewind.learners.number_mixture import NumberMixture, linear_models
+    from norewind.learners.number_mixture import NumberMixture
     from norewind.learners.seasons import LONGEST_PERIOD
+    from norewind.learners.series_models import linear_models
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
@@ -105,6 +106,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         known=shape.known,
         gaussian=gaussian,
         periods=[period for period in shape.periods if period <= LONGEST_PERIOD],
+        scales=shape.scales,
     )
     return learner, learner.init()
 

@@ -16,6 +16,7 @@ from norewind.streams import ByteStream, CharacterStream, KeyedStream, ReadOptio
 from norewind.streams.base_source import BaseSource
 from norewind.streams.kafka.client import SCHEME, Client
 from norewind.streams.stream import Position, Stream
+from norewind.streams.table.column_statistics import SCALES
 from norewind.streams.table.columns import CATEGORIES
 from norewind.streams.table.formats import DICT_FORMAT, FORMATS
 from norewind.streams.table.parquet import ParquetRows
@@ -37,7 +38,8 @@ class StreamShape(NamedTuple):
         table: for rows with keys, how they become samples.
         periods: the periods of the series in rows that are known from the settings or the times; at most two.
         previous: how many of the last inputs are the latest targets of the rows before, or the latest class.
-        outlook: what the outlook of a row consists of, which follows the inputs.
+        scales: how many numbers follow the inputs, which say by what the targets are standardised.
+        outlook: what the outlook of a row consists of, which comes last.
     """
 
     inputs: int
@@ -49,6 +51,7 @@ class StreamShape(NamedTuple):
     table: TableLayout | None = None
     periods: tuple[int, ...] = ()
     previous: int = 0
+    scales: int = 0
     outlook: OutlookShape = OutlookShape()
 
     @property
@@ -197,6 +200,7 @@ def _read_options(settings: Settings) -> ReadOptions:
         classes=is_class,
         # A stream of keys does not know the previous row of the same key.
         previous_targets=is_auto and settings.key is None,
+        with_scales=is_auto and settings.key is None and not is_class,
         missing=settings.missing,
         bad=settings.bad,
         calendar=is_auto and not is_class and settings.key is None,
@@ -249,7 +253,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
-    previous = targets if rows.layout.before else 0
-    shape = StreamShape(rows.layout.width, outputs, False, targets, steps, known, table, periods, previous)
+    scales, previous = SCALES * targets if rows.layout.with_scales else 0, targets if rows.layout.before else 0
     outlook = OutlookShape(rows.outlook.entries, len(rows.outlook.columns))
-    return OpenedStream(rows, shape._replace(outlook=outlook), score)
+    shape = StreamShape(rows.layout.width - scales, outputs, False, targets, steps, known, table, periods, previous)
+    return OpenedStream(rows, shape._replace(scales=scales, outlook=outlook), score)

@@ -8,8 +8,11 @@ import pytest
 from norewind.learners import expert_weights
 from norewind.learners.explanation import ForecastPart, parts_of_experts
 from norewind.learners.linear import Linear
-from norewind.learners.number_mixture import MODELS, MODELS_FOR_MANY_OUTPUTS, NumberMixture, _forecast, linear_models
+from norewind.learners.mixture import Member
+from norewind.learners.number_mixture import NumberMixture, _forecast
+from norewind.learners.outlook import OutlookLearner
 from norewind.learners.outlook_shape import OutlookShape
+from norewind.learners.series_models import MODELS, MODELS_FOR_MANY_OUTPUTS, linear_models
 from norewind.training.auto import classes, series
 from norewind.training.open_stream import StreamShape
 
@@ -60,9 +63,46 @@ def test_parts_add_up_to_the_forecast_of_the_mixture(steps):
     # The forecast is stored in single precision.
     np.testing.assert_allclose(total, outputs.made[-1], rtol=2e-7, atol=2e-7)
     mean, variance, weights = np.empty((3, *total.shape))[0], np.empty(total.shape), np.empty(found.weights.shape)
-    made = run.mixture.waiting[(ROWS - 1) % len(run.mixture.waiting)].astype(float)
+    made = run.mixture.waiting[(ROWS - 1) % len(run.mixture.waiting)][: learner.experts].astype(float)
     expert_weights.mix_densities(run.mixture.performance, made, mean, variance, weights)
     np.testing.assert_allclose(weights, found.weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_parts_are_in_the_units_of_the_latest_row_also_while_a_regret_is_too_large(follows):
+    """Though the experts learn in units of their own, and when the forecast follows two of them."""
+    rng, steps, rows = np.random.default_rng(2), (1, 3), np.arange(ROWS)
+    values = 50 + 7 * np.sin(rows[:, None] * np.pi / np.array([6, 12])) + rng.normal(size=(ROWS, TARGETS))
+    means = np.float32(40 + rows[:, None] / 50 + np.zeros(TARGETS))
+    deviations = np.float32(3 + rows[:, None] / 300 + np.zeros(TARGETS))
+    scales = np.stack([means, 0 * means, deviations], 2).reshape(ROWS, -1)
+    # One column is not a target.
+    xs = np.hstack([(values - means) / deviations, rng.normal(size=(ROWS, 1)), scales]).astype(np.float32)
+    targets = np.full((ROWS, 2 * TARGETS), np.nan, np.float32)
+    for place, step in enumerate(steps):
+        ahead = (values[step:] - means[:-step]) / deviations[:-step]
+        targets[step:, TARGETS * place : TARGETS * (place + 1)] = ahead
+    outlook = OutlookLearner(INPUTS, TARGETS, steps, (0, 1), OutlookShape((), 1))
+    member = Member(outlook, outlook.init(), outlook.names)
+    learner = NumberMixture(
+        INPUTS, TARGETS, steps=steps, models=KINDS, members=[member], known=(0, 1), periods=(12, 24), scales=6
+    )
+    xs = np.hstack([xs, rng.normal(size=(ROWS, 1 + len(steps)))]).astype(np.float32)
+    run, _, _ = learner.scan(learner.init(), xs[:-1], targets[:-1])
+    assert not np.array_equal(run.mixture.past.scales[:2], run.mixture.past.scales[2:])
+    if follows:
+        run.mixture.regrets.totals[[2, 12]] = 1e9
+    run, _, outputs = learner.scan(run, xs[-1:], targets[-1:])
+    found = learner.explain(run)
+    np.testing.assert_allclose(sum(found.parts.values()), outputs.made[-1], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found.weights.mean(axis=1), outputs.weights[-1], rtol=1e-9, atol=1e-12)
+    assert (found.weights[12].min() > 0.4) == follows
+    # So do the parts of each expert, in its own units.
+    made = run.mixture.waiting[(ROWS - 1) % len(run.mixture.waiting)]
+    for expert, parts in parts_of_experts(learner.plan, run.mixture, ROWS - 1):
+        if not np.isnan(made[expert]).any():
+            total = sum(parts.values())
+            np.testing.assert_allclose(total, made[expert], rtol=1e-6, atol=1e-6)
 
 
 def test_the_calendar_is_a_part_of_the_forecasts_of_its_member():
@@ -76,7 +116,7 @@ def test_the_calendar_is_a_part_of_the_forecasts_of_its_member():
     run, _, outputs = learner.scan(run, xs, np.tile(xs[:, :1], len(steps)))
     (calendar,), (own,) = learner.members, run.members
     parts_of_members = calendar.forecast_parts(own)
-    made = run.mixture.waiting[(300 - 1) % steps[-1]][-len(parts_of_members) :]
+    made = run.mixture.waiting[(300 - 1) % steps[-1]][: learner.experts][-len(parts_of_members) :]
     assert len(parts_of_members) == len(calendar.names) == 2
     for parts, forecast, name in zip(parts_of_members, made, calendar.names, strict=True):
         # The forecasts of members are stored in single precision.

@@ -5,14 +5,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from norewind import Forecaster
 from norewind.core.losses import known_gaussian
 from norewind.learners import expert_weights
 from norewind.learners.learner import Forecasts, Learner
 from norewind.learners.least_squares import LeastSquares
 from norewind.learners.linear import Linear, init_linear
 from norewind.learners.mixture import Member
-from norewind.learners.number_mixture import ERROR_LIMIT, FEW_OTHERS, FIRST_WEIGHT, RULES, NumberMixture, linear_models
+from norewind.learners.number_mixture import ERROR_LIMIT, FIRST_WEIGHT, RULES, NumberMixture
+from norewind.learners.past_values import FIRST_ROWS
+from norewind.learners.regrets import allowed_after, huber_loss
+from norewind.learners.rescaling import MOST_GROWTH
 from norewind.learners.seasons import init_seasons, observe_row
+from norewind.learners.series_models import FEW_OTHERS, linear_models
+from norewind.streams.table.column_statistics import MIN_VALUES
 from norewind.testing import check_learner
 
 STEPS = (1, 6, 30)
@@ -68,19 +74,20 @@ def learner(steps=STEPS, *, gaussian=False, member=True, known=(0, 1)):
 
 def plain_loop(xs, targets, steps):
     """Compute the forecast that `NumberMixture` makes at each row, by plain loops: (rows, steps × targets)."""
-    others = Given(steps).outputs.reshape(1_000, 2, -1)
-    periods = periods_of(xs)
-    rules = [plain_rule(xs, steps, period_of(rule, periods), rule[1]) for rule in RULES]
+    others, past = Given(steps).outputs.reshape(1_000, 2, -1), past_of(xs)
+    periods = periods_of(past)
+    rules = [plain_rule(past, steps, period_of(rule, periods), rule[1]) for rule in RULES]
+    rules = [clipped_to_past(rule[:, None], past)[:, 0] for rule in rules]
     experts = [np.zeros_like(rules[0]), *rules]
     for model in MODELS:
         if model.season or model.differences:
             rule = (-model.season, int(model.differences and model.season > 0))
             base = rules[RULES.index(rule)]
-            experts.append(plain_changes(xs, targets, steps, model, period_of(rule, periods), base))
+            experts.append(plain_changes(past, targets, steps, model, period_of(rule, periods), base))
         else:
             experts.append(plain_linear(model, xs, targets, steps))
     experts += [others[: len(xs), 0], others[: len(xs), 1]]
-    forecasts = np.stack(experts, axis=1).astype(np.float32)
+    forecasts = clipped_to_past(np.stack(experts, axis=1), past).astype(np.float32)
     mixed = [
         plain_mixture(forecasts[:, :, column], targets[:, column], steps[column // 2])
         for column in range(targets.shape[1])
@@ -88,11 +95,37 @@ def plain_loop(xs, targets, steps):
     return np.stack(mixed, axis=1)
 
 
-def periods_of(xs):
+def past_of(xs):
+    """Return the past at every row, (rows, rows, 2), where isolated outliers are cut to the limits of forecasts."""
+    past, seen = [], []
+    for t, row in enumerate(xs.astype(float)):
+        past.append(row.copy())
+        for column, before in enumerate(np.transpose(past[:-2]) if t >= FIRST_ROWS else ()):
+            lowest, highest = limits_of(before)
+            if lowest <= row[column] <= highest:
+                past[-2][column] = np.clip(past[-2][column], lowest, highest)
+        seen.append(np.array(past))
+    return seen
+
+
+def limits_of(before):
+    """Return three times the range of a column."""
+    margin = max(np.ptp(before), 1)
+    return before.min() - margin, before.max() + margin
+
+
+def clipped_to_past(forecasts, past):
+    """Clip forecasts (rows, experts, steps × 2) to three times the range so far."""
+    ends = np.array([[limits_of(column) for column in rows.T] for rows in past])
+    return np.clip(forecasts, *(np.tile(ends[:, None, :, end], forecasts.shape[2] // 2) for end in (0, 1)))
+
+
+def periods_of(past):
     """Return the periods that are known after each row."""
     found, seen = init_seasons(2), []
-    for row in xs.astype(float):
-        observe_row(found, row)
+    for t, rows in enumerate(past):
+        ends = [limits_of(column) for column in rows[:-1].T] if t >= FIRST_ROWS else [(-np.inf, np.inf)] * 2
+        observe_row(found, np.clip(rows[-1], *np.transpose(ends)))
         seen.append(found.periods.copy())
     return np.array(seen)
 
@@ -105,9 +138,9 @@ def period_of(rule, periods):
     return np.where(found > 0, found, -1)
 
 
-def plain_rule(xs, steps, periods, adds_change):
-    made, xs = np.full((len(xs), 2 * len(steps)), np.nan), xs.astype(float)
-    for t, period in enumerate(periods):
+def plain_rule(past, steps, periods, adds_change):
+    made = np.full((len(past), 2 * len(steps)), np.nan)
+    for t, (period, xs) in enumerate(zip(periods, past, strict=True)):
         for place, step in enumerate(steps):
             block, ahead = slice(2 * place, 2 * place + 2), max(step, 1)
             seasons = -(-ahead // period) * period if period > 0 else 0
@@ -130,14 +163,14 @@ def plain_linear(model, xs, targets, steps):
     return learner.scan(run, xs, targets, outputs=True)[2].made
 
 
-def plain_changes(xs, targets, steps, model, periods, base):
+def plain_changes(past, targets, steps, model, periods, base):
     """Forecast the errors of a rule from changes, from the row on since which it has its last period."""
-    made, values = np.full_like(base, np.nan), xs.astype(float)
-    starts = [0, *(1 + np.flatnonzero(np.diff(periods))), len(xs)]
+    made = np.full_like(base, np.nan)
+    starts = [0, *(1 + np.flatnonzero(np.diff(periods))), len(past)]
     for first, end in pairwise(starts):
-        changes, errors = np.zeros_like(xs), np.full_like(targets, np.nan)
+        changes, errors = np.zeros((len(past), 2)), np.full_like(targets, np.nan)
         for t in range(first, end):
-            changes[t] = plain_change(values, t, periods[t], model.differences)
+            changes[t] = plain_change(past[t], t, periods[t], model.differences)
             for place, step in enumerate(steps):
                 block = slice(2 * place, 2 * place + 2)
                 if t - step >= first:
@@ -158,24 +191,32 @@ def plain_change(values, t, period, differences):
 def plain_mixture(forecasts, targets, step):
     """Mix the experts' forecasts of one step and target, (rows, experts); NaN means that there is none."""
     spread, record, count = np.ones(forecasts.shape[1]), np.zeros(forecasts.shape[1]), np.zeros(forecasts.shape[1])
+    totals, squares = np.zeros(forecasts.shape[1] + 1), np.zeros(forecasts.shape[1] + 1)
     record[1] = -2 * FIRST_WEIGHT
-    mixed = []
+    arms, mixed = [], []
     for t, target in enumerate(targets):
-        before = record
-        if t >= step:
-            due = forecasts[t - step]
-            if not np.isnan(target):
-                count = count + 1
-                errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * spread)
-                spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
-                record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
-            absent = np.isnan(due)
-            spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
-            count = np.where(absent, 0, count)
         # Forecasts of the row itself come first.
-        used = record if step else before
-        weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(used - np.nanmin(used)) / 2))
-        mixed.append(weights @ np.nan_to_num(forecasts[t]) / weights.sum())
+        for moment in ("learn", "forecast") if step else ("forecast", "learn"):
+            if moment == "forecast":
+                weights = np.where(np.isnan(forecasts[t]), 0, np.exp(-(record - np.nanmin(record)) / 2))
+                average = weights @ np.nan_to_num(forecasts[t]) / weights.sum()
+                arms.append(np.append(forecasts[t], average))
+                over = np.where(np.isnan(arms[t]), 0, totals - allowed_after(step) * np.sqrt(squares)).clip(0)
+                mixed.append(over @ np.nan_to_num(arms[t]) / over.sum() if over.any() else average)
+            elif t >= step:
+                due = forecasts[t - step]
+                if not np.isnan(target):
+                    largest = 5 * np.sqrt(spread[0])
+                    losses = [huber_loss(one - target, largest) for one in (*arms[t - step], mixed[t - step])]
+                    regrets = np.nan_to_num(losses[-1] - np.array(losses[:-1]))
+                    totals, squares = totals + regrets, squares + regrets**2
+                    count = count + 1
+                    errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * spread)
+                    spread = spread + np.maximum(1 / (count + 1), 0.01) * (errors - spread)
+                    record = 0.99 * record + 0.1 * (errors / spread + np.log(spread))
+                absent = np.isnan(due)
+                spread, record = np.where(absent, spread[0], spread), np.where(absent, record[0], record)
+                count = np.where(absent, 0, count)
     return mixed
 
 
@@ -213,6 +254,51 @@ def test_all_steps_together_equal_separate_mixtures():
         alone = learner((step,), member=False)
         _, _, (own, _) = alone.scan(alone.init(), xs, xs, outputs=True)
         np.testing.assert_array_equal(made[:, 2 * place : 2 * place + 2], own)
+
+
+def scaled(values, steps, means, deviations):
+    """Return inputs and targets standardised by the given scales of each row, with these as the last inputs."""
+    means, deviations = means.astype(np.float32), deviations.astype(np.float32)
+    xs = np.concatenate(
+        [
+            (values - means) / deviations,
+            *(np.stack([means, 0 * means, deviations], 2).reshape(-1, 2, 3).transpose(1, 0, 2)),
+        ],
+        1,
+    )
+    targets = np.full((len(values), 2 * len(steps)), np.nan)
+    for place, step in enumerate(steps):
+        targets[step:, 2 * place : 2 * place + 2] = (values[step:] - means[:-step]) / deviations[:-step]
+    return xs.astype(np.float32), targets.astype(np.float32)
+
+
+@pytest.mark.parametrize("largest", [1.2, 30])
+def test_how_rows_are_standardised_changes_no_forecast(largest):
+    rng, made = np.random.default_rng(3), []
+    values, means = waves(200).astype(float) + 2, rng.uniform(-0.2, 0.2, (200, 2))
+    for factor in (1, largest):
+        # The second time, the deviation grows after the experts have learned.
+        deviations = np.where(np.arange(200)[:, None] < 60, 1, factor) * np.ones(2)
+        mixture = NumberMixture(2, 2, steps=STEPS, models=MODELS, known=(0, 1), scales=6)
+        xs, targets = scaled(values, STEPS, means, deviations)
+        _, _, (forecasts, _) = mixture.scan(mixture.init(), xs, targets, outputs=True)
+        made.append(forecasts * np.tile(deviations, len(STEPS)) + np.tile(means, len(STEPS)))
+    np.testing.assert_allclose(made[0][:60], made[1][:60], atol=1e-5)
+    if largest < MOST_GROWTH:
+        np.testing.assert_allclose(made[0], made[1], atol=1e-4)
+    # Other units change which inputs and errors are cut, and rounding, but hardly the forecasts.
+    errors = [np.abs(one[100:-1, :2] - values[101:]).mean() for one in made]
+    assert max(errors) < 1.02 * min(errors)
+
+
+@pytest.mark.parametrize("at", [0, 3, 100])
+def test_an_outlier_hides_no_period(at):
+    values = np.tile(np.random.default_rng(0).normal(size=12), 20)
+    values[at] = 1e6
+    model = Forecaster("x", budget=1.0)
+    model.fit([{"x": value} for value in values])
+    assert FIRST_ROWS == MIN_VALUES
+    assert 12 in model.explain()["periods"]
 
 
 def test_no_target_is_read_before_it_is_due():

@@ -23,6 +23,10 @@ FIRST_REACH = 15.0
 # A smaller deviation, as a fraction of the mean, is rounding: the column is constant.
 MIN_DEVIATION = 1e-14
 
+# The numbers that say by what an input is standardised: its mean, as two numbers of single precision whose sum it is,
+# and its deviation.
+SCALES = 3
+
 # The rows of the statistics of columns. The last `MIN_VALUES` rows hold the first values, until all have arrived.
 COUNT, MEAN, VARIANCE, LATEST, WIDEST, FIRST = range(6)
 STATISTICS = FIRST + MIN_VALUES
@@ -119,3 +123,21 @@ def filled(known, row, column, with_latest):
     if not math.isnan(row[column]):
         return row[column]
     return known[LATEST, column] if with_latest and known[COUNT, column] > 0 else known[MEAN, column]
+
+
+@kernel
+def write_scale_inputs(known, columns, standardise, x, place):
+    """Write by what columns are standardised.
+
+    Args:
+        known: the statistics of the series.
+        columns: the columns.
+        standardise: whether they are standardised; otherwise the mean is 0 and the deviation is 1.
+        x: the inputs to write to: `SCALES` numbers for every column.
+        place: where they begin.
+    """
+    for column in columns:
+        mean = known[MEAN, column] if standardise else 0.0
+        x[place] = mean
+        x[place + 1], x[place + 2] = mean - x[place], deviation_of(known, column) if standardise else 1.0
+        place += SCALES

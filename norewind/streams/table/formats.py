@@ -35,6 +35,8 @@ class ReadOptions:
         delimiter: the character between the fields of a CSV file.
         classes: whether the target is a class, written as text, a boolean or a number.
         previous_targets: with a horizon of 0, whether the targets of the previous row are inputs too.
+        with_scales: with a horizon of 1 or more, whether the last inputs say by what the targets are standardised, if
+            all of them are inputs.
         missing: how to treat a missing input. It is replaced by the latest value of its column ("last") or by the mean
             so far ("mean"), it is an error ("stop"), or the row is skipped and counted ("skip"). A value is missing if
             its field is empty, NA, NaN or null, or if a JSON object lacks its key. A missing target is NaN, and is not
@@ -52,6 +54,7 @@ class ReadOptions:
     delimiter: str = ","
     classes: bool = False
     previous_targets: bool = False
+    with_scales: bool = False
     missing: Literal["last", "mean", "stop", "skip"] = "last"
     bad: Literal["stop", "skip"] = "stop"
     calendar: bool = False

@@ -24,5 +24,5 @@ def input_names(layout: TableLayout, position: dict[str, Any]) -> list[str]:
         names += [f"{name} = {value}{also}" for value in known] + [f"{name}: another value"] * (size - len(known))
     for name, cycles in position["cycles"].items():
         names += [f"{cycle} of {name}, {wave}" for cycle in cycles if cycle != "gap" for wave in ("cosine", "sine")]
-    before = (layout.width - len(names)) // len(position["targets"])
+    before = (layout.width - len(names)) // len(position["targets"]) if layout.before else 0
     return names + [f"{name} of the row before" for name in position["targets"] for _ in range(before)]

@@ -208,6 +208,7 @@ class RowStream(SourceStream):
             before=self._read_options.previous_targets and self.horizon == 0,
             planned=_array([index[name] for name in self.outlook.columns]),
             category_inputs=_array([sizes[name] for name in texts]),
+            with_scales=self._read_options.with_scales and self.horizon > 0 and set(targets) <= set(numbers),
         )
         self._reader.plan(self.targets, self.horizon, ahead=not self._carries_plans)
         self.width = self.layout.width + (1 + len(self.steps)) * self.outlook.width

@@ -20,10 +20,12 @@ from norewind.streams.table.column_statistics import (
     LATEST,
     MEAN,
     MIN_VALUES,
+    SCALES,
     STATISTICS,
     deviation_of,
     filled,
     observe,
+    write_scale_inputs,
 )
 from norewind.streams.table.columns import CATEGORIES, DAY, MAX_NUMBER
 
@@ -58,6 +60,7 @@ class TableLayout(NamedTuple):
         before: whether the latest targets of the previous rows are inputs too.
         planned: the columns that are known in advance.
         category_inputs: the number of inputs of each of `categories`.
+        with_scales: whether the last inputs say by what the targets among the inputs are standardised: see `SCALES`.
     """
 
     columns: int
@@ -74,12 +77,13 @@ class TableLayout(NamedTuple):
     before: bool
     planned: np.ndarray = np.zeros(0, np.int64)
     category_inputs: np.ndarray = np.zeros(0, np.int64)
+    with_scales: bool = False
 
     @property
     def width(self) -> int:
         """The number of inputs in a row."""
-        before = len(self.targets) * (CATEGORIES if self.classes else 1) if self.before else 0
-        return len(self.numbers) + int(self.category_inputs.sum()) + 2 * len(self.cycles) + before
+        of_targets = len(self.targets) * ((CATEGORIES if self.classes else 1) * self.before + SCALES * self.with_scales)
+        return len(self.numbers) + int(self.category_inputs.sum()) + 2 * len(self.cycles) + of_targets
 
 
 class SeriesStatistics(NamedTuple):
@@ -327,6 +331,8 @@ def write_inputs(layout, known, row, x):
         angle = 2 * math.pi * (value % layout.periods[k]) / layout.periods[k]
         x[place], x[place + 1] = math.cos(angle), math.sin(angle)
         place += 2
+    if layout.with_scales:
+        write_scale_inputs(known, layout.targets, layout.standardise, x, place)
 
 
 @kernel
