@@ -87,7 +87,7 @@ class KeyMixture(RowLearner):
     >>> week = np.tile(np.arange(7), 20)[:, None] / 7
     >>> learner = KeyMixture(1, 1, steps=(1, 2), known=[0], periods=[7])
     >>> run, _, _ = learner.scan(learner.init(), week, np.tile(week, 2))
-    >>> learner.upcoming(run).ravel().round(2).tolist()
+    >>> [round(float(forecast), 2) for forecast in learner.upcoming(run).ravel()]
     [0.0, 0.14]
     """
 

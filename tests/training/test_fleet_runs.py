@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_folders import cached_build, holder, keys_in
+from run_folders import norewind as command
 
 import norewind
 from norewind.fleets import store
@@ -248,7 +249,7 @@ def test_the_forecast_of_a_key_is_its_latest_one(settings, whole):
 
 
 def test_forecasts_of_keys_are_printed_as_csv(settings, whole, capsys):
-    assert norewind("forecast", whole, "--format", "csv") == 0
+    assert command("forecast", whole, "--format", "csv") == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header == "key,step,temp"
     found = [(key, int(step), float(value)) for key, step, value in (line.split(",") for line in lines)]
