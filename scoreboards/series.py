@@ -29,7 +29,7 @@ SLOW = ("ETS", "Theta", "AutoARIMA", "MSTL", "LightGBM")
 # Every series is forecast so many rows ahead, and its own second step.
 STEPS = 1, 6, 24
 OURS = "norewind"
-# The microseconds that a row of the default may take: without networks, which have to be compiled for every set of steps.
+# The microseconds that a row of the default may take: without networks, which are compiled for every set of steps.
 BUDGET = 30.0
 
 
