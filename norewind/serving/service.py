@@ -268,7 +268,7 @@ class Service:
         """
         if self.problem or not self._thread.is_alive():
             raise RequestError(503, f"the run no longer learns: {self.problem}")
-        return await self._requests.ask(partial(self.model.explain, list(self.feed.metrics), step))
+        return await self._requests.ask(partial(self.model.explain, list(self.page.metrics), step))
 
     def learn(self, rows: Sequence[dict[str, Any]], ids: Sequence[str | None]) -> int:
         """Accept rows to learn from, all or none.
