@@ -1,7 +1,7 @@
 """`norewind forecast`, `predict`, `sample` and `plot`: the commands that use trained runs."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,7 +30,7 @@ def forecast(
 
         norewind forecast runs/power --steps 24 --format csv > next.csv
 
-    For a run with keys, the next rows of every key, up to the horizon, are printed as JSON lines.
+    For a run with keys, the next rows of every key are forecast, up to the horizon.
 
     Args:
         run: The run folder.
@@ -46,10 +46,14 @@ def forecast(
 
     check_range("--steps", steps, 1, forecasts.MAX_ROWS)
     if read_settings(run).key is not None:
-        if format == "csv" or figure is not None:
-            raise SettingsError("a run with keys prints JSON lines only: leave out --format csv and --figure.")
-        for entry in forecasts.fleet_forecasts(run, read_settings(run), steps):
-            print_lines([entry])
+        if figure is not None:
+            raise SettingsError("--figure: there is no figure for a run with keys. Leave it out.")
+        entries = forecasts.fleet_forecasts(run, read_settings(run), steps)
+        if format == "csv":
+            print_csv(entries)
+        else:
+            for entry in entries:
+                print_lines([entry])
         return
     settings, saved = saved_run(run)
     if settings.loss == "classes" and figure is not None:
@@ -69,28 +73,34 @@ def forecast(
     if format == "jsonl":
         print_lines(result.entries)
     else:
-        print_csv(result.entries, result.columns)
+        print_csv(result.entries)
 
 
-def print_csv(entries: list[dict[str, Any]], columns: Sequence[str]) -> None:
+def print_csv(entries: Iterable[dict[str, Any]]) -> None:
     """Print forecasts as CSV.
 
     Args:
-        entries: the forecasts, one per row.
-        columns: the names of the targets; empty for a class.
+        entries: the forecasts, one per row, or per key and row.
     """
     from norewind.plotting.tables import comma_separated
 
+    entries = list(entries)
+    if not entries:
+        return
+    columns = list(entries[0]["forecast"]) if isinstance(entries[0]["forecast"], dict) else []
+    place = ["key", "step"] if "key" in entries[0] else ["for"]
     time = ["time"] if "time" in entries[0] else []
-    names = [*columns, *(f"{column} deviation" for column in columns)] or ["forecast", "probability"]
+    deviations = columns if "deviation" in entries[0] else []
+    names = [*columns, *(f"{column} deviation" for column in deviations)] or ["forecast", "probability"]
     intervals = entries[0].get("interval", {})
     names += [f"{column} {level} {side}" for column in intervals for level in intervals[column] for side in SIDES]
     rows = []
     for entry in entries:
-        values = [*entry["forecast"].values(), *entry["deviation"].values()] if columns else map(entry.get, names)
+        numbers = [*entry["forecast"].values(), *entry.get("deviation", {}).values()] if columns else None
+        values = map(entry.get, names) if numbers is None else numbers
         bounds = [bound for levels in entry.get("interval", {}).values() for pair in levels.values() for bound in pair]
-        rows.append([entry["for"], *map(entry.get, time), *values, *bounds])
-    sys.stdout.write(comma_separated(["row", *time, *names], rows))
+        rows.append([*map(entry.get, [*place, *time]), *values, *bounds])
+    sys.stdout.write(comma_separated([*("row" if name == "for" else name for name in place), *time, *names], rows))
     sys.stdout.flush()
 
 

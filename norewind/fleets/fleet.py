@@ -118,7 +118,9 @@ class Fleet(BaseLearner):
         own = dict(self.program.own)
         if table is not None:
             statistics, waiting, seen = (part[0] for part in init_series(table))
-            own |= {"statistics": statistics, "waiting": waiting, "seen": seen, "errors": np.zeros(4)}
+            of_table = {"statistics": statistics, "waiting": waiting, "seen": seen, "errors": np.zeros(4)}
+            assert not own.keys() & of_table.keys()
+            own |= of_table
         size = sum(part.nbytes for part in own.values())
         most = max(1, RESIDENT_BYTES // size) if resident is None else resident
         checks.check_at_least_one("fleet: resident", most)
@@ -168,15 +170,15 @@ class Fleet(BaseLearner):
         """Learn from samples of at most as many keys as may be resident."""
         slots = self.slots.load(keys)
         arrays = self.slots.arrays
-        samples = None
+        samples = scales = None
         # By slot, and by row within a slot: memory that is read from start to end arrives twice as fast.
         order = np.argsort(slots * len(slots) + np.arange(len(slots))) if self.program.any_order else None
         if order is not None:
             slots, xs, targets = jax.tree.map(lambda leaf: leaf.take(order, axis=0), (slots, xs, targets))
         if self.table is not None:
             samples = self._scaled(arrays, slots, xs)
-            xs, targets = samples.xs, samples.targets
-        shared, losses, made, due = self.program.learn(run.shared, arrays, slots, xs, targets)
+            xs, targets, scales = samples.xs, samples.targets, samples.scales_after
+        shared, losses, made, due = self.program.learn(run.shared, arrays, slots, xs, targets, scales)
         outputs: Forecasts | KeyedOutputs = Forecasts(made, due)
         if samples is not None:
             add_errors(arrays["errors"], slots, samples.targets, samples.last, due)
@@ -202,7 +204,7 @@ class Fleet(BaseLearner):
         """
         arrays = {name: records[name].copy() for name in self.slots.arrays}
         samples = self._scaled(arrays, np.arange(len(rows)), rows)
-        return KeyedOutputs(*self.program.forward(arrays, samples.xs), samples)
+        return KeyedOutputs(*self.program.forward(arrays, samples.xs, samples.scales_after), samples)
 
     def warm_up(self, run: FleetRun) -> None:
         """Compile all programs needed for learning from raw rows, using a temporary key.
@@ -238,7 +240,8 @@ class Fleet(BaseLearner):
         return KeyForecasts(self.program.upcoming(record), known[..., 0], known[..., 1], latest, rows)
 
     def chunk_size(self, run: FleetRun) -> int:
-        width = 32 + sum(part.size for name, part in self.program.own.items() if name in ("xs", "targets", "outputs"))
+        rings = ("xs", "targets", "outputs", "mixture_outputs")
+        width = 32 + sum(part.size for name, part in self.program.own.items() if name in rings)
         return max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_NUMBERS // width))
 
     def keep_in(self, folder: LearnerFolder, samples: int) -> None:

@@ -44,7 +44,7 @@ def init_performance(experts: int, outputs: int) -> Performance:
 
 
 @kernel
-def update_performance(performance, due, targets):
+def update_performance(performance, due, targets, row_weight=ROW_WEIGHT):
     """Update the experts' variances and recent_losses from targets.
 
     An expert is a Gaussian density with the variance of its errors so far. Its errors are limited, since after an
@@ -55,6 +55,7 @@ def update_performance(performance, due, targets):
         performance: the performance of the experts, changed in place.
         due: the experts' forecasts of these targets (experts, outputs); NaN means none.
         targets: the targets; NaN means unknown.
+        row_weight: the weight of the row in the recent_losses.
     """
     experts, outputs = due.shape
     values, kept, weight = np.zeros(outputs), np.zeros(outputs), np.zeros(outputs)
@@ -62,7 +63,7 @@ def update_performance(performance, due, targets):
     for i in range(outputs):
         kept[i] = 1.0
         if np.isfinite(targets[i]):
-            values[i], kept[i], weight[i] = targets[i], LOSS_DECAY, ROW_WEIGHT
+            values[i], kept[i], weight[i] = targets[i], LOSS_DECAY, row_weight
     for e in range(experts):
         variance, forecast, ratio, logarithm = performance.variances[e], due[e], ratios[e], logarithms[e]
         known = performance.known[e]

@@ -20,7 +20,7 @@ from norewind.training.registry import AUTO_WINDOW
 # Modules for only one kind of stream are imported where they are used, since kernels take time to import.
 if TYPE_CHECKING:
     from norewind.learners.class_mixture import ClassMixture
-    from norewind.learners.least_squares import LeastSquares
+    from norewind.learners.key_mixture import KeyMixture
     from norewind.learners.number_mixture import NumberMixture
     from norewind.learners.symbol_mixture import SymbolMixture
     from norewind.training.open_stream import StreamShape
@@ -41,7 +41,9 @@ CLASS_FORGETTING = {"least squares": 0.9998, "least squares, fast": 0.998}
 FEATURES = 256
 ON_FEATURES = "least squares on random features"
 LRU_UNITS = 32
-# Least squares for the rows of one key.
+# Least squares for the rows of one key, and the periods of its rules. They are fewer than those of a single series,
+# since every key keeps so many past values, and has to choose among them in few rows.
+KEY_PERIODS = (7, 12, 24)
 KEY_LAGS = 8
 KEY_FORGETTING = 0.9998
 KEY_LIMIT = 5.0
@@ -174,25 +176,26 @@ def classes(shape: "StreamShape", budget: float, seed: int) -> tuple["ClassMixtu
     return learner, learner.init()
 
 
-def series_of_key(shape: "StreamShape") -> tuple["LeastSquares", Any]:
-    """Return a learner of the series of one key, and its run: least squares on the latest rows.
+def series_of_key(shape: "StreamShape") -> tuple["KeyMixture", Any]:
+    """Return a learner of the series of one key, and its run: simple rules, and least squares on the latest rows.
 
     A single key has few rows. Least squares learns from tens of them what a network learns
-    from thousands.
+    from thousands, and simple rules have nothing to learn.
 
     Args:
         shape: the inputs, targets and steps of the stream.
     """
-    from norewind.learners.least_squares import LeastSquares
+    from norewind.learners.key_mixture import KeyMixture
+    from norewind.learners.linear import Linear
 
-    learner = LeastSquares(
+    learner = KeyMixture(
         shape.inputs,
         shape.targets,
         steps=shape.steps,
-        lags=KEY_LAGS,
-        forgetting=KEY_FORGETTING,
+        model=Linear(KEY_LAGS, KEY_FORGETTING),
         limit=KEY_LIMIT,
-        together=True,  # a covariance per target would multiply the memory of every key
+        known=shape.known,
+        periods=shape.periods or KEY_PERIODS,
     )
     return learner, learner.init()
 

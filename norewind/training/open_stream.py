@@ -218,7 +218,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
     if is_class and len(settings.targets) != 1:
         raise SettingsError("loss is 'classes': name one target (targets=).")
     inputs = settings.inputs
-    if inputs and is_auto and settings.horizon and settings.key is None:
+    if inputs and is_auto and settings.horizon:
         # The past of the targets is known, and is the most informative input.
         inputs = tuple(dict.fromkeys([*inputs, *settings.targets]))
     # An answer has the key of the message that it answers.
@@ -238,7 +238,7 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         rows = KeyedStream(source, settings.key, shard=shard, **options)
         score = KeyedScore(rows.targets, settings.loss, steps, rows.key_name, settings.interval)
         score.lowest = lowest
-        known, table = (), rows.layout
+        table = rows.layout
     else:
         rows, table = RowStream(source, **options), None
         if is_class:
@@ -249,8 +249,8 @@ def _rows(settings: Settings, source: BaseSource, position: Position | None) -> 
         score.lowest = lowest
         if not settings.period and rows.periods:  # of a new stream: a checkpoint has the blocks it began with
             score.state.block = block_rows(steps[0], rows.periods[0])
-        # The rules that repeat a past value need every target among the inputs.
-        known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
+    # The rules that repeat a past value need every target among the inputs.
+    known = tuple(rows.known) if len(rows.known) == len(rows.targets) else ()
     outputs = len(rows.targets) * (2 if settings.loss == "gaussian" else 1)
     targets, periods = len(rows.targets), (settings.period,) if settings.period else rows.periods
     scales, previous = SCALES * targets if rows.layout.with_scales else 0, targets if rows.layout.before else 0

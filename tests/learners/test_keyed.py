@@ -9,24 +9,37 @@ from keyed_rows import learner, rows, scanned
 
 import norewind
 from norewind.fleets.fleet import Fleet
+from norewind.learners import expert_weights, key_mixture
+from norewind.learners.key_mixture import KeyMixture
 from norewind.learners.keyed import separate_networks
 from norewind.learners.keyed.shared_network import ROWS_PER_CALL
 from norewind.learners.least_squares import LeastSquares
+from norewind.learners.linear import Linear
 from norewind.streams.table.scaling import TableLayout, init_series, scale_rows
+from norewind.testing import check_learner
 
 
 def squares(steps, targets=1):
     return LeastSquares(2, targets, steps=steps, lags=3, forgetting=0.99, limit=5.0)
 
 
+PERIODS = (3, 4)
+
+
+def mixture(steps, targets=1):
+    known = range(targets) if steps != (0,) else ()
+    return KeyMixture(2, targets, steps=steps, model=Linear(3, 0.99), limit=5.0, known=known, periods=PERIODS)
+
+
+@pytest.mark.parametrize("make", [squares, mixture])
 @pytest.mark.parametrize(("steps", "targets"), [((1,), 1), ((0,), 2), ((1, 2, 3), 1), ((2, 5), 2)])
 @pytest.mark.parametrize(("resident", "cuts"), [(100, []), (100, [1, 2, 333]), (9, [5, 400])])
-def test_least_squares_of_a_key_are_those_of_its_rows_alone(steps, targets, resident, cuts):
+def test_a_key_learns_like_its_rows_alone(make, steps, targets, resident, cuts):
     """Losses and forecasts are equal bit for bit, in chunks of any size, in any slot and after storage on disk."""
     keys, xs, ys = rows(600, 23)
     ys = np.tile(np.concatenate([ys] * targets, axis=1), (1, len(steps)))
     ys[::17] = np.nan
-    made = squares(steps, targets)
+    made = make(steps, targets)
     fleet, run, found = norewind.fleets.Fleet(made, made.init(), resident=resident), None, []
     run = fleet.init()
     for start, stop in zip([0, *cuts], [*cuts, len(keys)], strict=True):
@@ -62,6 +75,55 @@ def test_raw_rows_are_standardised_by_their_key_s_past_alone():
         assert_same([part[own] for part in samples[:6]], list(alone))
         _, lost, (there, was) = made.scan(made.init(), *alone[:2], outputs=True)
         assert_same([losses[own], forecasts[own], due[own]], [lost, there, was])
+
+
+def test_a_key_s_forecasts_are_those_of_a_plain_loop():
+    """Rules repeat raw values, although the scale changes with every row. Experts are weighted by their errors."""
+    keys, xs, _ = rows(400, 5)
+    steps, raw = (1, 4), 10 + 3 * xs.astype(np.float64).cumsum(axis=0)
+    raw[::13, 0] = np.nan
+    made, model = mixture(steps), LeastSquares(2, 1, steps=steps, lags=3, forgetting=0.99, limit=5.0, together=True)
+    fleet = Fleet(made, made.init(), table=table(steps))
+    _, _, (found, _, samples) = fleet.scan(fleet.init(), norewind.fleets.Keyed(keys, raw), outputs=True)
+    for key in dict.fromkeys(keys):
+        own = keys == key
+        means, deviations = np.moveaxis(samples.scales_after[own], 2, 0)
+        values = samples.xs[own, 0] * deviations[:, 0] + means[:, 0]
+        first = np.isfinite(values).argmax()
+        # The first values have no scale, and are taken as if they had the first one.
+        values[:first] = samples.xs[own, 0][:first] * deviations[first, 0] + means[first, 0]
+        linear = model.scan(model.init(), samples.xs[own], samples.targets[own])[2].made
+        for place, step in enumerate(steps):
+            experts = np.full((own.sum(), 5), np.nan, np.float32)
+            experts[:, 0], experts[:, 4] = 0, linear[:, place]
+            for t in range(own.sum()):
+                for rule, period in enumerate((0, *PERIODS)):
+                    if t >= period:
+                        repeated = values[t + step - -(-step // period) * period] if period else values[t]
+                        experts[t, 1 + rule] = np.nan_to_num((repeated - means[t, place]) / deviations[t, place])
+            expected = weighted(experts, samples.targets[own, place], step)
+            np.testing.assert_allclose(found[own, place][first:], expected[first:], atol=1e-4)
+
+
+def weighted(experts, targets, step):
+    """Weight the experts' forecasts of one step by their likelihood, with the variances of their recent errors."""
+    variances, losses, known = np.ones(5), np.zeros(5), np.zeros(5)
+    losses[1] = -2 * key_mixture.FIRST_WEIGHT
+    found = []
+    for t, target in enumerate(targets):
+        due = experts[t - step] if t >= step else np.zeros(5)
+        if t >= step and np.isfinite(target):
+            known = known + 1
+            errors = np.minimum((due - target) ** 2, expert_weights.MAX_ERROR**2 * variances)
+            variances = variances + np.maximum(1 / (known + 1), expert_weights.MIN_RATE) * (errors - variances)
+            variances = np.maximum(variances, expert_weights.MIN_VARIANCE)
+            losses = expert_weights.LOSS_DECAY * losses + errors / variances + np.log(variances)
+        absent = np.isnan(due)
+        variances, losses = np.where(absent, variances[0], variances), np.where(absent, losses[0], losses)
+        known = np.where(absent, 0, known)
+        weights = np.where(np.isnan(experts[t]), 0, np.exp((np.min(losses) - losses) / 2))
+        found.append(weights @ np.nan_to_num(experts[t]) / weights.sum())
+    return np.array(found)
 
 
 def test_errors_of_keys_are_added_up():
@@ -233,3 +295,9 @@ def test_keys_that_share_a_model_are_learned_row_by_row(horizon):
     np.testing.assert_allclose(np.concatenate(ours), outputs, rtol=1e-4, atol=2e-5)
     for one, other in zip(jax.tree.leaves(shared.shared.params), jax.tree.leaves(run.params), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("steps", [(0,), (1, 3)])
+def test_a_mixture_of_one_key_is_a_learner(steps):
+    _, xs, ys = rows(120, 1)
+    check_learner(mixture(steps), mixture(steps).init(), xs, np.tile(ys, (1, len(steps))))

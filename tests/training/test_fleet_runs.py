@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_folders import cached_build, holder, keys_in
+from run_folders import norewind as command
 
 import norewind
 from norewind.fleets import store
@@ -245,6 +246,14 @@ def test_the_forecast_of_a_key_is_its_latest_one(settings, whole):
     assert found == latest
     with pytest.raises(SettingsError, match="no further than its horizon"):
         list(fleet_forecasts(whole, settings, 2))
+
+
+def test_forecasts_of_keys_are_printed_as_csv(settings, whole, capsys):
+    assert command("forecast", whole, "--format", "csv") == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header == "key,step,temp"
+    found = [(key, int(step), float(value)) for key, step, value in (line.split(",") for line in lines)]
+    assert found == [(each["key"], 1, each["forecast"]["temp"]) for each in fleet_forecasts(whole, settings)]
 
 
 def test_forecasts_are_those_of_the_checkpoint_not_of_keys_written_after_it(settings, tmp_path):

@@ -22,13 +22,21 @@ class KeyedIntervals(KeyedProgram):
         own = {_named(name): part[0] for name, part in learner.start()._asdict().items()}
         self.own = {**program.own, **own}
 
-    def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, xs: Tree, targets: Tree):
-        shared, losses, made, due = self.program.learn(shared, arrays, slots, xs, targets)
+    def learn(
+        self,
+        shared: Tree,
+        arrays: SlotArrays,
+        slots: np.ndarray,
+        xs: Tree,
+        targets: Tree,
+        scales: np.ndarray | None = None,
+    ):
+        shared, losses, made, due = self.program.learn(shared, arrays, slots, xs, targets, scales)
         made, due = self._add_bounds(arrays, slots, targets, Forecasts(made, due))
         return shared, losses, made, due
 
-    def forward(self, arrays: SlotArrays, xs: Tree) -> tuple[np.ndarray, np.ndarray]:
-        made, due = self.program.forward(arrays, xs)
+    def forward(self, arrays: SlotArrays, xs: Tree, scales: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        made, due = self.program.forward(arrays, xs, scales)
         unknown = np.full((len(made), self.learner.outputs), np.nan)
         return self._add_bounds(arrays, np.arange(len(made)), unknown, Forecasts(made, due))
 

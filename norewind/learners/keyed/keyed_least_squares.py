@@ -26,7 +26,15 @@ class KeyedLeastSquares(KeyedProgram):
         model, rows, outputs = learner.slot(run)
         self.own = {name: part[0] for name, part in model._asdict().items()} | {"rows": rows[0], "outputs": outputs[0]}
 
-    def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, xs: Tree, targets: Tree):
+    def learn(
+        self,
+        shared: Tree,
+        arrays: SlotArrays,
+        slots: np.ndarray,
+        xs: Tree,
+        targets: Tree,
+        scales: np.ndarray | None = None,
+    ):
         xs, targets = np.ascontiguousarray(xs, np.float32), np.ascontiguousarray(targets, np.float32)
         losses = np.zeros(len(xs), np.float32)
         made, due = np.empty(targets.shape, np.float32), np.empty(targets.shape, np.float32)
@@ -34,7 +42,7 @@ class KeyedLeastSquares(KeyedProgram):
         learn_rows(self.plan, runs, slots, xs, targets, losses, (made, due))
         return shared, losses, made, due
 
-    def forward(self, arrays: SlotArrays, xs: Tree) -> tuple[np.ndarray, np.ndarray]:
+    def forward(self, arrays: SlotArrays, xs: Tree, scales: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         unknown = np.full((len(xs), arrays["weights"].shape[1]), np.nan, np.float32)
         _, _, made, due = self.learn((), arrays, np.arange(len(xs)), xs, unknown)
         return made, due

@@ -29,7 +29,13 @@ class KeyedProgram(ABC):
 
     @abstractmethod
     def learn(
-        self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, xs: Tree, targets: Tree
+        self,
+        shared: Tree,
+        arrays: SlotArrays,
+        slots: np.ndarray,
+        xs: Tree,
+        targets: Tree,
+        scales: np.ndarray | None = None,
     ) -> tuple[Tree, np.ndarray, np.ndarray, np.ndarray]:
         """Learn from rows, in order.
 
@@ -39,18 +45,21 @@ class KeyedProgram(ABC):
             slots: the slot of each row's key.
             xs: the inputs of the rows.
             targets: their targets.
+            scales: the mean and the standard deviation of each target that the inputs are standardised with (rows,
+                targets, 2); NaN while a key has too few rows. None if they never change.
 
         Returns:
             The new shared part, the losses, the outputs made at the rows, and the earlier outputs for these rows.
         """
 
     @abstractmethod
-    def forward(self, arrays: SlotArrays, xs: Tree) -> tuple[np.ndarray, np.ndarray]:
+    def forward(self, arrays: SlotArrays, xs: Tree, scales: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the outputs that `learn` would give if row i were the next row of the key in slot i.
 
         Args:
             arrays: the arrays of the keys; they must not be used afterwards.
             xs: the inputs of the rows.
+            scales: as for `learn`.
 
         Returns:
             The outputs made at the rows, and the earlier outputs for these rows.

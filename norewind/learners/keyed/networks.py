@@ -60,7 +60,15 @@ class KeyedNetworks(KeyedProgram):
             self.own |= {"rows": np.zeros((), np.int64), **rings}
             self._steps = np.array(pending.steps)
 
-    def learn(self, shared: Tree, arrays: SlotArrays, slots: np.ndarray, xs: Tree, targets: Tree):
+    def learn(
+        self,
+        shared: Tree,
+        arrays: SlotArrays,
+        slots: np.ndarray,
+        xs: Tree,
+        targets: Tree,
+        scales: np.ndarray | None = None,
+    ):
         if self.pending is None:
             every_row = np.ones(len(slots), bool)
             shared, made, losses = self.networks.learn(shared, arrays, slots, (xs, targets, None), every_row)
@@ -77,7 +85,7 @@ class KeyedNetworks(KeyedProgram):
         due = self._earlier_forecasts(arrays, slots, rows_before, made)
         return shared, self._losses(due, targets, rows_before), made, due
 
-    def forward(self, arrays: SlotArrays, xs: Tree) -> tuple[np.ndarray, np.ndarray]:
+    def forward(self, arrays: SlotArrays, xs: Tree, scales: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         made = self.networks.forward(arrays, xs)
         if self.pending is None:
             return made, made
