@@ -5,9 +5,10 @@ from pathlib import Path
 
 from norewind.plotting.tables import markdown
 from norewind.sweeps.record import read_records
-from scoreboards import calgary, classes, dsof, intervals, nab
+from scoreboards import calgary, classes, dsof, intervals, nab, series
 
-BOARDS = {board.name: board for board in (dsof.BOARD, intervals.BOARD, classes.BOARD, nab.BOARD, calgary.BOARD)}
+_ALL = dsof.BOARD, intervals.BOARD, classes.BOARD, nab.BOARD, calgary.BOARD, series.BOARD
+BOARDS = {board.name: board for board in _ALL}
 
 
 def quotes(results: Path) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from norewind.sweeps.record import read_records, versions, write_record
+from norewind.plotting.tables import markdown
+from norewind.sweeps.record import Record, read_records, versions, write_record
+from scoreboards.board import Board
 from scoreboards.series_data import NumberSeries, is_even, load_series
 from scoreboards.series_rivals import rivals_of
 
@@ -27,6 +29,8 @@ SLOW = ("ETS", "Theta", "AutoARIMA", "MSTL", "LightGBM")
 # Every series is forecast so many rows ahead, and its own second step.
 STEPS = 1, 6, 24
 OURS = "norewind"
+# The microseconds that a row of the default may take: without networks, which are compiled for every set of steps.
+BUDGET = 30.0
 
 
 def default_forecasts(series: NumberSeries, steps: Sequence[int], budget: float) -> np.ndarray:
@@ -100,17 +104,18 @@ def score_series(name: str, series: NumberSeries, folder: Path, without: Sequenc
         errors = errors_of(series, forecast(steps), steps)
         seconds = time.process_time() - began
         entries = {"series": name, "method": method, "rows": len(series.values), "steps": list(steps), "rmse": errors}
+        entries |= {"budget": budget} if method == OURS else {}
         write_record(folder, f"{name}/{method}", {**entries, "seconds": round(seconds, 2), **versions()})
 
 
-def ratios_of(folder: Path, names: Sequence[str]) -> list[tuple[str, int, float, str]]:
+def ratios_of(records: dict[str, Record], names: Sequence[str]) -> list[tuple[str, int, float, str]]:
     """Return, for each series and step, our error relative to that of the best other method, and the latter's name.
 
     Args:
-        folder: the folder of the records.
+        records: the records by name.
         names: the series.
     """
-    records, found = read_records(folder), []
+    found = []
     for name in names:
         own = [record for record in records.values() if record["series"] == name]
         ours = next((record for record in own if record["method"] == OURS), None)
@@ -123,6 +128,21 @@ def ratios_of(folder: Path, names: Sequence[str]) -> list[tuple[str, int, float,
     return found
 
 
+def halves_of(ratios: Sequence[tuple[str, int, float, str]]) -> dict[str, dict[str, float]]:
+    """Return the geometric mean, the worst ratio and the share above 1.05 of each half.
+
+    Args:
+        ratios: what `ratios_of` returns.
+    """
+    found = {}
+    for half, chosen in (("even", True), ("odd", False)):
+        part = np.array([ratio for name, _, ratio, _ in ratios if is_even(name) == chosen])
+        if len(part):
+            mean, above = float(np.exp(np.log(part).mean())), int(np.sum(part > 1.05))
+            found[half] = {"mean": mean, "worst": float(part.max()), "above": above, "count": len(part)}
+    return found
+
+
 def report(folder: Path, names: Sequence[str]) -> None:
     """Print how the default compares on every series, and the geometric means of both halves.
 
@@ -130,14 +150,56 @@ def report(folder: Path, names: Sequence[str]) -> None:
         folder: the folder of the records.
         names: the series.
     """
-    ratios = ratios_of(folder, names)
+    ratios = ratios_of(read_records(folder), names)
     for name, step, ratio, best in ratios:
         print(f"{name:36} {step:3} ahead  {ratio:6.3f}  {best}")
-    for half, chosen in (("even", True), ("odd", False)):
-        part = np.array([ratio for name, _, ratio, _ in ratios if is_even(name) == chosen])
-        if len(part):
-            mean, above = np.exp(np.log(part).mean()), int(np.sum(part > 1.05))
-            print(f"{half}: geometric mean {mean:.3f}, worst {part.max():.3f}, {above} of {len(part)} above 1.05")
+    for half, part in halves_of(ratios).items():
+        print(f"{half}: geometric mean {part['mean']:.3f}, worst {part['worst']:.3f}, ", end="")
+        print(f"{part['above']} of {part['count']} above 1.05")
+
+
+def run(data: Path, out: Path, quick: bool) -> None:
+    """Score the default method and its alternatives on all series.
+
+    Args:
+        data: the folder `series`, next to which are the folders `classes` and `nab`.
+        out: the folder of the records.
+        quick: whether to use only the first rows, without slow methods.
+    """
+    found = load_series(data.parent)
+    for name, series in found.items():
+        series = series._replace(values=series.values[:QUICK_ROWS]) if quick else series
+        score_series(name, series, out, SLOW if quick else (), BUDGET)
+    report(out, list(found))
+
+
+def quote(records: dict[str, Record]) -> dict[str, str]:
+    """Return how both halves compare, the ratios of every series, and the time per row.
+
+    Args:
+        records: the records by name.
+    """
+    ours = [record for record in records.values() if record["method"] == OURS]
+    if not ours:
+        return {}
+    names = sorted(record["series"] for record in ours)
+    ratios = ratios_of(records, names)
+    halves = halves_of(ratios)
+    rows = []
+    for name in names:
+        own = {step: (ratio, best) for series, step, ratio, best in ratios if series == name}
+        last = max(own)
+        shown = [f"{own[step][0]:.2f}" for step in STEPS if step in own]
+        rows.append((name, "even" if is_even(name) else "odd", *shown, own[1][1], own[last][1]))
+    lines = {
+        half: f"{part['mean']:.3f} | {part['worst']:.2f} | {part['above']} of {part['count']}"
+        for half, part in halves.items()
+    }
+    table = markdown(["series", "half", "1", "6", "24", "best other, 1 ahead", "best other, far ahead"], rows)
+    means = {half: f"{part['mean']:.3f}" for half, part in halves.items()}
+    summary = f"{means.get('odd', '')} (the half that settings were chosen on: {means.get('even', '')})"
+    cost = np.median([1e6 * record["seconds"] / record["rows"] for record in ours])
+    return {**lines, "table": table, "count": str(len(names)), "ours": summary, "microseconds": f"{cost:.0f}"}
 
 
 def main() -> None:
@@ -147,7 +209,7 @@ def main() -> None:
     parser.add_argument("--half", choices=["even", "odd", "all"], default="all")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--without", nargs="*", default=[])
-    parser.add_argument("--budget", type=float, default=100.0)
+    parser.add_argument("--budget", type=float, default=BUDGET)
     parser.add_argument("--quick", action="store_true", help="the first rows of each series, without slow methods")
     options = parser.parse_args()
     found = load_series(options.data)
@@ -161,6 +223,18 @@ def main() -> None:
             series = series._replace(values=series.values[:QUICK_ROWS])
         score_series(name, series, out, without, 0.0 if options.quick else options.budget)
     report(out, names)
+
+
+BOARD = Board(
+    "series",
+    "Series: numbers of all kinds",
+    "error relative to the best of a dozen alternatives for each series and step, lower is better",
+    "1 (the best alternative, chosen afterwards)",
+    "series",
+    "the packages statsmodels, river, pmdarima, vega_datasets and sktime, and the other benchmarks' folders",
+    run,
+    quote,
+)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from norewind.sweeps.record import read_records
 from scoreboards.series import default_forecasts, errors_of, ratios_of
 from scoreboards.series_data import NumberSeries
 from scoreboards.series_rivals import last_value, ridge_of_lags, seasonal_naive
@@ -58,5 +59,5 @@ def test_the_report_divides_by_the_best_other_method(tmp_path):
     for method, error in (("norewind", 2.0), ("last value", 4.0), ("ETS", 1.0)):
         entry = {"series": "waves", "method": method, "steps": [1, 5], "rmse": [error, 3.0]}
         write_record(tmp_path, f"waves/{method}", entry)
-    (_, step, ratio, best), (_, _, equal, _) = ratios_of(tmp_path, ["waves"])
+    (_, step, ratio, best), (_, _, equal, _) = ratios_of(read_records(tmp_path), ["waves"])
     assert (step, ratio, best, equal) == (1, 2.0, "ETS", 1.0)

@@ -14,7 +14,7 @@ from norewind.streams.position import damaged_position_error
 from norewind.streams.stream import BadRow, MissingValue
 from norewind.streams.table.calendar_entries import wall_clock
 from norewind.streams.table.columns import CATEGORIES, MAX_NUMBER, READERS, Kind, as_time, number_of
-from norewind.streams.table.row_outlook import sent_plan
+from norewind.streams.table.row_outlook import Outlook, sent_plan
 
 NUMBER_TYPES = {float, int, type(None)}
 # Returns the value of a column in a row.
@@ -124,8 +124,7 @@ class Conversion:
         clock: the column with the times of rows.
         gaps: how many columns to leave empty after those in use, for the times since the previous rows.
         key: the column with the keys and the part to take; None if rows have no keys.
-        has_calendar: whether the times of all rows are needed.
-        planned: the columns that are known in advance.
+        outlook: what is known in advance; with a calendar, the times of all rows are needed.
         sizes: the number of categories that are listed, for each column of categories that is no class.
 
     Attributes:
@@ -143,8 +142,7 @@ class Conversion:
         clock: str | None,
         gaps: int,
         key: KeyColumn | None,
-        has_calendar: bool,
-        planned: Sequence[str],
+        outlook: Outlook,
         sizes: dict[str, int],
     ):
         self._getters = getters
@@ -152,8 +150,7 @@ class Conversion:
         self._copied = copied
         self._clock = clock
         self._gaps = gaps
-        self._has_calendar = has_calendar
-        self._planned = planned
+        self._has_calendar, self._planned = bool(outlook.entries), outlook.columns
         self._sizes = sizes
         self.key = key
         self._used = [(name, READERS[kind]) for name, kind in kinds.items()]

@@ -186,8 +186,7 @@ class RowStream(SourceStream):
             clock=self.clock if self.key is None else None,
             gaps=len(times),
             key=None if self.key is None else KeyColumn(self.key, *self.shard),
-            has_calendar=bool(self.outlook.entries),
-            planned=self.outlook.columns,
+            outlook=self.outlook,
             sizes={name: size for name, size in sizes.items() if name not in self.targets},
         )
         # The time since the previous row is an additional column, after those of the table.
