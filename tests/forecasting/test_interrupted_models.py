@@ -26,7 +26,7 @@ MODELS = {
     "forecaster": lambda: norewind.Forecaster("y", horizon=2, **SMALL),
     "auto": lambda: norewind.Forecaster("y", inputs="x", metrics_every=20),
     "classifier": lambda: norewind.Classifier("c", **SMALL),
-    "detector": lambda: norewind.AnomalyDetector(**{**SMALL, "inputs": ("x", "y")}),
+    "detector": lambda: norewind.AnomalyDetector(targets=("x", "y"), **{**SMALL, "inputs": ("x", "y")}),
 }
 PROBE = ROWS[120]
 
