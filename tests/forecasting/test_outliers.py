@@ -153,6 +153,15 @@ def test_the_deviation_of_forecasts_and_the_season_are_not_spoiled():
     assert model.lines[-1]["period"] == 24
 
 
+def test_growth_after_a_few_quiet_rows_is_followed_soon():
+    known = np.zeros((STATISTICS, 1))
+    for value in np.random.default_rng(2).normal(size=12):
+        observe(known, np.array([value]))
+    for value in 20.0 * np.arange(1, 9):
+        observe(known, np.array([value]))
+    assert deviation_of(known, 0) > 20
+
+
 def test_spikes_that_recur_count_in_full():
     rng = np.random.default_rng(0)
     values = np.where(rng.random(20_000) < 0.01, 50.0, 0.1 * rng.normal(size=20_000))

@@ -10,8 +10,9 @@ from norewind.engines.kernels import kernel
 MIN_VALUES = 10
 # The mean and the deviation are those of about this many of the latest values.
 MEMORY = 10_000
-# How far from the mean a value counts, in deviations. The first ten values farther away are left out. After them the
-# reach grows with each, so that a shift or a larger scale is followed, and spikes that recur count in full.
+# How far from the mean a value counts, in deviations. The first values farther away are left out: ten, or a tenth of
+# the values so far. After them the reach grows with each, so that a shift or a larger scale is followed, and spikes
+# that recur count in full.
 REACH = 5.0
 REACH_GROWTH = 4.0
 LEFT_OUT = 10
@@ -64,7 +65,7 @@ def _add(known, column, value):
     distance, deviation = value - known[MEAN, column], deviation_of(known, column)
     if known[COUNT, column] >= MIN_VALUES and deviation > 0:
         usual = REACH * deviation
-        reach = known[WIDEST, column] / REACH_GROWTH**LEFT_OUT
+        reach = known[WIDEST, column] / REACH_GROWTH ** min(LEFT_OUT, known[COUNT, column] // 10)
         if abs(distance) <= max(reach, usual):
             known[WIDEST, column] *= 1 - 1 / REACH_MEMORY
         else:
