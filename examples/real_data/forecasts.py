@@ -40,7 +40,8 @@ def read_series(settings: Settings) -> Series:
     values = read_columns(Path(settings.source), tuple(settings.inputs), len(taken.xs))
     for before, row in pairwise(values):
         row[:] = np.where(np.isnan(row), before, row)
-    xs, targets = taken.xs.astype(float), taken.targets.astype(float)
+    # The columns after the inputs say by what they are standardised.
+    xs, targets = taken.xs[:, : len(settings.inputs)].astype(float), taken.targets.astype(float)
     return Series(values, xs, targets, taken.scales, taken.scales_after, settings.horizon)
 
 

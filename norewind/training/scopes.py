@@ -42,11 +42,15 @@ GROWING_ALPHABET = Scope("text without an alphabet", lambda run: run.kind == "te
 SYMBOLS = Scope("bytes, text, tasks", lambda run: not run.has_rows)
 PER_LINE = Scope("bytes, text, tasks, per line", lambda run: not run.has_rows and run.per == "line", 'Set per="line".')
 ROWS = Scope("rows", lambda run: run.has_rows, COLUMNS)
-SEASONAL = Scope("rows of numbers without keys", lambda run: run.has_rows and run.loss != "classes" and run.key is None)
+SEASONAL = Scope(
+    "rows of numbers without keys, or with auto",
+    lambda run: NUMBERS.includes(run) and (run.key is None or _is_auto_of_keys(run)),
+)
 AHEAD = Scope(
     "auto on rows of numbers without keys, ahead",
-    lambda run: SEASONAL.includes(run) and run.method == AUTO and run.horizon > 0,
+    lambda run: NUMBERS.includes(run) and run.key is None and run.method == AUTO and run.horizon > 0,
 )
+RANDOM = Scope("all but auto with keys, which draws no random numbers", lambda run: not _is_auto_of_keys(run))
 INTERVALS = Scope(
     "rows of numbers, standardised",
     lambda run: run.has_rows and run.loss != "classes" and run.standardise,
@@ -77,6 +81,7 @@ SCOPES: dict[str, Scope] = {
     **dict.fromkeys(("bad", "final"), LINES),
     "alphabet": TEXT,
     "alphabet_size": GROWING_ALPHABET,
+    "seed": RANDOM,
     "per": SYMBOLS,
     "top": PER_LINE,
     **dict.fromkeys(("inputs", "targets", "copy", "only_steps", "horizon", "loss", "missing", "standardise"), ROWS),
@@ -100,6 +105,10 @@ IGNORED_BY: dict[str, tuple[str, ...]] = {
     "compare": ("top", "copy", "shards", "shard", "predictions", "tensorboard"),
     "diagnose": ("per", "top", "copy", "period", "interval", "non_negative"),
 }
+
+
+def _is_auto_of_keys(run: Any) -> bool:
+    return run.has_rows and run.key is not None and run.method == AUTO and not run.share
 
 
 def without_effect(settings: Any) -> list[str]:
