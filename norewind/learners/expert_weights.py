@@ -15,6 +15,7 @@ ROW_WEIGHT = 0.1
 MIN_RATE = 0.01
 MIN_VARIANCE = 1e-6
 MAX_FORECAST = 100.0
+FIRST_HANDICAP = 2.0
 # A larger error, in standard deviations of the expert's earlier errors, counts as this large.
 MAX_ERROR = 5.0
 
@@ -78,11 +79,18 @@ def update_performance(performance, due, targets):
             ratio[i] = error / variance[i]
             logarithm[i] = variance[i]
     log_each(logarithms.reshape(-1), np.empty(experts * outputs))
+    best = np.full(outputs, np.inf)
     for e in range(experts):
         recent_loss, ratio, logarithm = performance.recent_losses[e], ratios[e], logarithms[e]
         for i in range(outputs):
-            learned = kept[i] * recent_loss[i] + weight[i] * (ratio[i] + logarithm[i])
-            recent_loss[i] = learned if due[e, i] == due[e, i] else performance.recent_losses[0, i]
+            if due[e, i] == due[e, i]:
+                recent_loss[i] = kept[i] * recent_loss[i] + weight[i] * (ratio[i] + logarithm[i])
+                best[i] = min(best[i], recent_loss[i])
+    for e in range(experts):
+        recent_loss = performance.recent_losses[e]
+        for i in range(outputs):
+            if not due[e, i] == due[e, i]:
+                recent_loss[i] = best[i] + 2 * FIRST_HANDICAP
 
 
 @kernel

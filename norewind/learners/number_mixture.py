@@ -37,7 +37,15 @@ from norewind.learners.past_values import (
 )
 from norewind.learners.regrets import Regrets, follow_regrets, init_regrets, update_regrets
 from norewind.learners.rescaling import choose_units, convert, convert_back, rescale, write_values
-from norewind.learners.seasons import Seasons, init_seasons, observe_row
+from norewind.learners.seasons import LONGEST_PERIOD, Seasons, init_seasons, observe_row
+from norewind.learners.smoothing import (
+    Smoothing,
+    SmoothingRun,
+    init_smoothing,
+    smooth_row,
+    smoothing_table,
+    write_smoothed,
+)
 
 # Simple rules: the period, where -1 and -2 are the seasons of the series and 0 is the last value, and whether they add
 # the change since a period ago.
@@ -63,6 +71,7 @@ class NumberMixturePlan(NamedTuple):
         bases: for each linear model, the rule whose errors it forecasts; -1 if it forecasts the targets.
         known: which inputs are the latest targets.
         others: the other inputs.
+        smoothings: the settings of exponential smoothing, as numbers; see `smoothing_table`.
     """
 
     steps: np.ndarray
@@ -75,6 +84,7 @@ class NumberMixturePlan(NamedTuple):
     bases: np.ndarray
     known: np.ndarray
     others: np.ndarray
+    smoothings: np.ndarray
 
 
 class NumberMixtureRun(NamedTuple):
@@ -87,6 +97,7 @@ class NumberMixtureRun(NamedTuple):
         waiting: a ring of the experts' forecasts that are waiting for their targets.
         performance: the experts' variances and records.
         regrets: how much less every expert, and their average, has lost than the mixture.
+        smoothing: the exponential smoothings.
         outputs: a ring of the mixture's forecasts.
     """
 
@@ -96,6 +107,7 @@ class NumberMixtureRun(NamedTuple):
     waiting: np.ndarray
     performance: expert_weights.Performance
     regrets: Regrets
+    smoothing: SmoothingRun
     outputs: np.ndarray
 
 
@@ -114,6 +126,7 @@ class NumberMixture(RowMixture):
         targets: the number of targets.
         steps: the steps to forecast, in rows ahead, in increasing order; `(0,)` if targets belong to the row itself.
         models: the linear models.
+        smoothings: exponential smoothings, if the past of the targets is known.
         members: other learners of the same steps.
         known: which of the inputs are the latest known targets; empty if they are not among them.
         gaussian: whether to forecast variances as well, as `losses.known_gaussian` expects them.
@@ -129,6 +142,7 @@ class NumberMixture(RowMixture):
         *,
         steps: Sequence[int] = (1,),
         models: Sequence[Linear] = (),
+        smoothings: Sequence[Smoothing] = (),
         members: Sequence[Member] = (),
         known: Sequence[int] = (),
         gaussian: bool = False,
@@ -142,16 +156,18 @@ class NumberMixture(RowMixture):
         self.gaussian = gaussian
         self.periods = tuple(periods)
         own, rules = len(known), RULES if len(known) else ()
+        self.smoothings = tuple(smoothings) if own else ()
         # Without the past of the targets, there is nothing to take differences of.
         self.models = [model for model in models if own or (model.season, model.differences) == (0, False)]
         linear = linear_plan(self.models, inputs, targets, steps, ERROR_LIMIT, own=own)
         bases = [_rule_of(model) for model in self.models]
         others = [i for i in range(inputs) if i not in known]
         arrays = (np.array(values, np.int64) for values in (bases, known, others))
-        self.plan = NumberMixturePlan(*linear, np.array(rules, np.int64).reshape(-1, 2), *arrays)
+        self.plan = NumberMixturePlan(*linear, np.array(rules, np.int64).reshape(-1, 2), *arrays, smoothing_table(self.smoothings))
         self.outputs = len(self.steps) * targets
         self.member_names = unique_names(
-            ["mean so far", *(rule_name(*rule) for rule in rules), *(model.name for model in self.models)], members
+            ["mean so far", *(rule_name(*rule) for rule in rules), *(one.name for one in (*self.models, *self.smoothings))],
+            members,
         )
         self.experts = len(self.member_names)
         # Numba takes several times as long for named or nested tuples.
@@ -174,15 +190,17 @@ class NumberMixture(RowMixture):
             np.zeros((max(1, self.horizon), self.experts + 2, self.outputs), np.float32),
             performance,
             init_regrets(self.experts + 1, self.outputs),
+            init_smoothing(self.smoothings, known, LONGEST_PERIOD),
             np.zeros((self.horizon, 1 + self.gaussian, self.outputs), np.float32),
         )
 
     def copy_of(self, mixture: NumberMixtureRun) -> NumberMixtureRun:
-        linear, past, seasons, waiting, performance, regrets, outputs = mixture
+        linear, past, seasons, waiting, performance, regrets, smoothing, outputs = mixture
         features, factors, weights, spreads, variances, rows = linear  # `_replace` takes a microsecond
         linear = LinearRun(features.copy(), factors, weights, spreads, variances, rows.copy())
         past = PastValues(past.values.copy(), past.ends.copy(), past.scales.copy())
-        return NumberMixtureRun(linear, past, seasons, waiting, performance, regrets, outputs.copy())
+        smoothing = SmoothingRun(*(part.copy() for part in smoothing))
+        return NumberMixtureRun(linear, past, seasons, waiting, performance, regrets, smoothing, outputs.copy())
 
     def mix(
         self, mixture: NumberMixtureRun, others: list[Forecasts], xs: np.ndarray, targets: np.ndarray | None, count: int
@@ -193,8 +211,8 @@ class NumberMixture(RowMixture):
         joined = join_forecasts(others, rows, self.outputs)
         losses = np.zeros(rows, np.float32)
         made, due = forecasts = empty_forecasts(self.horizon, (rows, (1 + self.gaussian) * self.outputs))
-        linear, past, seasons, waiting, performance, regrets, rings = mixture
-        run = *linear, *past, *seasons, waiting, *performance, *regrets, rings
+        linear, past, seasons, waiting, performance, regrets, smoothing, rings = mixture
+        run = *linear, *past, *seasons, waiting, *performance, *regrets, *smoothing, rings
         weights = forecasts.weights = np.zeros((rows, self.experts))
         _mix_rows(self._plan, run, xs if count == rows else xs[:count], targets, joined, losses, made, due, weights)
         return losses, forecasts
@@ -253,7 +271,8 @@ def _mix_rows(plan, run, xs, targets, others, losses, made, due, shares):
     """
     plan = NumberMixturePlan(*plan)
     past, seasons, performance = PastValues(*run[6:9]), Seasons(*run[9:14]), expert_weights.Performance(*run[15:18])
-    run = NumberMixtureRun(LinearRun(*run[:6]), past, seasons, run[14], performance, Regrets(*run[18:20]), run[20])
+    regrets, smoothing = Regrets(*run[18:20]), SmoothingRun(*run[20:24])
+    run = NumberMixtureRun(LinearRun(*run[:6]), past, seasons, run[14], performance, regrets, smoothing, run[24])
     steps = plan.steps
     outputs = targets.shape[1]
     learns = len(targets) > 0
@@ -309,7 +328,9 @@ def _remember(plan, run, row, x, learns):
     # Outliers among the first rows are known, and cut, when a stream has units.
     for first in range(row if learns and row == FIRST_ROWS - 1 else 0):
         observe_row(run.seasons, run.past.values[first])
-    if not learns or row < FIRST_ROWS - 1 or not observe_row(run.seasons, limited_row(run.past, row)):
+    found = learns and row >= FIRST_ROWS - 1 and observe_row(run.seasons, limited_row(run.past, row))
+    smooth_row(plan.smoothings, run.smoothing, run.past.values, row, run.seasons.periods)
+    if not found:
         return
     rules = len(plan.rules)
     for rule in range(rules):
@@ -358,6 +379,11 @@ def _forecast(plan, run, row, x, targets, forecasts):
         linear_row(plan, i, model, row, inputs, errors, made)
         for k in range(len(made)):
             made[k] += forecasts[1 + base, k]
+    first += len(plan.sizes)
+    for i in range(len(plan.smoothings)):
+        write_smoothed(plan.smoothings[i], run.smoothing, i, row, steps, run.past.ends[0], forecasts[first + i])
+        for k in range(len(targets)):
+            forecasts[first + i, k] = (forecasts[first + i, k] - scales[2, k % own]) / scales[3, k % own]
 
 
 @kernel

@@ -1,6 +1,7 @@
 """The linear models of a mixture of forecasts of numbers."""
 
 from norewind.learners.linear import Linear
+from norewind.learners.smoothing import Smoothing
 
 # The lags of the targets are divided by their number. Other inputs have fewer.
 MODELS = (
@@ -28,6 +29,19 @@ MANY_OUTPUTS, MODELS_FOR_MANY_OUTPUTS = (
 )
 # With a small budget, models of the past of the targets see at most this many rows of the other inputs.
 FEW_OTHERS = 16
+
+SMOOTHINGS = (
+    Smoothing(0.3, 0.1, 0.2),
+    Smoothing(0.1, 0.1, 0.4),
+    Smoothing(0.6, 0.05, 0.1),
+    Smoothing(0.3, 0.1, 0.2, multiplicative=True),
+    Smoothing(0.1, 0.1, 0.4, multiplicative=True),
+    Smoothing(0.6, 0.05, 0.1, multiplicative=True),
+    Smoothing(0.3, theta=True),
+    Smoothing(0.8, theta=True),
+    Smoothing(0.3, 0.0, 0.1, theta=True),
+    Smoothing(0.8, 0.0, 0.1, theta=True),
+)
 
 
 def linear_models(inputs: int, outputs: int, own: int, *, few: bool = False) -> list[Linear]:

@@ -84,7 +84,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
     """
     from norewind.learners.number_mixture import NumberMixture
     from norewind.learners.seasons import LONGEST_PERIOD
-    from norewind.learners.series_models import linear_models
+    from norewind.learners.series_models import MANY_OUTPUTS, SMOOTHINGS, linear_models
 
     rates = SERIES_RATES[: max(0, int((budget - LINEAR_MICROSECONDS) / NETWORK_MICROSECONDS))]
     members = [_networks(shape, shape.targets, losses.known_squared_error, rates, seed)] if rates else []
@@ -102,6 +102,7 @@ def series(shape: "StreamShape", gaussian: bool, budget: float, seed: int) -> tu
         shape.targets,
         steps=shape.steps,
         models=linear_models(*sizes, few=budget < LINEAR_MICROSECONDS),
+        smoothings=SMOOTHINGS if len(shape.steps) * shape.targets <= MANY_OUTPUTS else (),
         members=members,
         known=shape.known,
         gaussian=gaussian,
