@@ -204,6 +204,8 @@ def check_threads(model_of, act, every, other=ROWS[60]):
         switch, thread = switch_to(lambda model=model: model.learn_one(other))
         with Interrupted(number, switch) as place:
             act(model)
+        if not place.where:  # caches and the clock: a run can have fewer places than the one that was counted
+            switch()
         thread.join()
         assert state_of(model) in expected, place.where
 
