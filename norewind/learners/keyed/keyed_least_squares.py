@@ -4,12 +4,12 @@ import numpy as np
 
 from norewind.core.trees import Tree
 from norewind.learners.horizon import upcoming_forecasts
-from norewind.learners.keyed.keyed_program import KeyedProgram, SlotArrays
+from norewind.learners.keyed.keyed_program import KeyedLoop, SlotArrays
 from norewind.learners.least_squares import LeastSquares, LeastSquaresRun, learn_rows
 from norewind.learners.linear import LinearModel
 
 
-class KeyedLeastSquares(KeyedProgram):
+class KeyedLeastSquares(KeyedLoop):
     """Learns every key's rows with the key's own least squares.
 
     Args:
@@ -17,13 +17,10 @@ class KeyedLeastSquares(KeyedProgram):
         run: the run that every key starts from.
     """
 
-    any_order = True
-
     def __init__(self, learner: LeastSquares, run: LeastSquaresRun):
-        self.plan = learner.plan
-        self.steps = learner.steps
-        self.shared = ()
+        self.plan, self.steps = learner.plan, learner.steps
         model, rows, outputs = learner.slot(run)
+        self.outputs = model.weights.shape[1]
         self.own = {name: part[0] for name, part in model._asdict().items()} | {"rows": rows[0], "outputs": outputs[0]}
 
     def learn(
@@ -41,11 +38,6 @@ class KeyedLeastSquares(KeyedProgram):
         runs = LinearModel(*(arrays[name] for name in LinearModel._fields)), arrays["rows"], arrays["outputs"]
         learn_rows(self.plan, runs, slots, xs, targets, losses, (made, due))
         return shared, losses, made, due
-
-    def forward(self, arrays: SlotArrays, xs: Tree, scales: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        unknown = np.full((len(xs), arrays["weights"].shape[1]), np.nan, np.float32)
-        _, _, made, due = self.learn((), arrays, np.arange(len(xs)), xs, unknown)
-        return made, due
 
     def upcoming(self, record: np.ndarray) -> np.ndarray:
         return upcoming_forecasts(record["outputs"], self.steps, int(record["rows"]))

@@ -5,10 +5,10 @@ import numpy as np
 from norewind.core.trees import Tree
 from norewind.learners.horizon import upcoming_forecasts
 from norewind.learners.key_mixture import KeyMixture, KeyMixtureRun
-from norewind.learners.keyed.keyed_program import KeyedProgram, SlotArrays
+from norewind.learners.keyed.keyed_program import KeyedLoop, SlotArrays
 
 
-class KeyedMixture(KeyedProgram):
+class KeyedMixture(KeyedLoop):
     """Learns every key's rows with the key's own mixture.
 
     Args:
@@ -16,11 +16,8 @@ class KeyedMixture(KeyedProgram):
         run: the run that every key starts from.
     """
 
-    any_order = True
-
     def __init__(self, learner: KeyMixture, run: KeyMixtureRun):
-        self.learner = learner
-        self.shared = ()
+        self.learner, self.outputs = learner, learner.outputs
         self.own = {_named(name): part[0] for name, part in run._asdict().items()}
 
     def learn(
@@ -35,11 +32,6 @@ class KeyedMixture(KeyedProgram):
         run = KeyMixtureRun(*(arrays[_named(name)] for name in KeyMixtureRun._fields))
         losses, (made, due) = self.learner.learn(run, slots, xs, targets, scales)
         return shared, losses, made, due
-
-    def forward(self, arrays: SlotArrays, xs: Tree, scales: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        unknown = np.full((len(xs), self.learner.outputs), np.nan, np.float32)
-        _, _, made, due = self.learn((), arrays, np.arange(len(xs)), xs, unknown, scales)
-        return made, due
 
     def upcoming(self, record: np.ndarray) -> np.ndarray:
         return upcoming_forecasts(record[_named("outputs")], self.learner.steps, int(record[_named("rows")]))

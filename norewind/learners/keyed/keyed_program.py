@@ -75,3 +75,20 @@ class KeyedProgram(ABC):
         Args:
             record: the entries of the key in all arrays.
         """
+
+
+class KeyedLoop(KeyedProgram):
+    """A program that is one compiled loop over the rows, in the order of the stream. Keys share nothing.
+
+    Attributes:
+        outputs: the number of outputs of a row.
+    """
+
+    shared: Tree = ()
+    any_order = True
+    outputs: int
+
+    def forward(self, arrays: SlotArrays, xs: Tree, scales: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        unknown = np.full((len(xs), self.outputs), np.nan, np.float32)
+        _, _, made, due = self.learn((), arrays, np.arange(len(xs)), xs, unknown, scales)
+        return made, due
