@@ -54,6 +54,19 @@ def test_a_key_learns_like_its_rows_alone(make, steps, targets, resident, cuts):
         assert_same(jax.tree.map(lambda leaf: leaf[own], ours), alone)  # noqa: B023
 
 
+@pytest.mark.parametrize("make", [squares, mixture])
+@pytest.mark.parametrize("steps", [(0,), (1, 2)])
+def test_a_forecast_for_a_key_without_learning_is_that_of_its_learner_alone(make, steps):
+    made = make(steps)
+    _, xs, ys = rows(60, 1)
+    ys = np.tile(ys, (1, len(steps)))
+    program, slots = made.for_keys(made.init()), np.zeros(50, np.int64)
+    arrays = {name: part[None].copy() for name, part in program.own.items()}
+    program.learn(program.shared, arrays, slots, xs[:50], ys[:50])
+    run = made.scan(made.init(), xs[:50], ys[:50])[0]
+    assert_same(list(program.forward(arrays, xs[50:51])), list(made.forward(run, xs[50:51])[1]))
+
+
 def table(steps):
     """Return two columns of numbers, the first of which is the target."""
     two, none = np.arange(2), np.zeros(0, np.int64)
